@@ -41,10 +41,13 @@ static inline int64_t clock_mono(const struct clock *c)
 /* "2026-01-31T12:00:00.123456789Z"; trailing zeros of the fraction dropped */
 void clock_format(char ret_text[CLOCK_TEXT_LEN], int64_t wall_ns);
 
-/* RFC 3339 with any offset; -EINVAL. */
+/* RFC 3339 with any offset, also with a space for the T; -EINVAL. */
 int clock_parse(int64_t *ret_wall_ns, const char *text);
 
-/* "90", "60s", "10m", "1h30m", "7d", "250ms" -> ns; -EINVAL, -ERANGE. */
+/*
+ * "90" (seconds), "60s", "10m", "1h30m", "7d", "250ms" -> ns; units fall from
+ * left to right: d h m s ms us ns. -EINVAL, -ERANGE.
+ */
 int clock_parse_duration(int64_t *ret_ns, const char *text);
 void clock_format_duration(char *ret_text, size_t len, int64_t ns); /* "1h30m" */
 

@@ -44,7 +44,10 @@ struct err {
 	char msg[256];
 };
 
-/* Sets the error and returns `ret` (-errno), so: return err_set(e, ...); */
+/*
+ * Sets the error and returns `ret` (-errno), so: return err_set(e, ...);
+ * Here and below `e` may be NULL: who wants no words gets the number only.
+ */
 int err_set_at(struct err *e, const char *file, int line, int ret,
 	       enum err_code code, const char *fmt, ...) PRINTF(6, 7);
 
@@ -57,7 +60,10 @@ int err_wrap_at(struct err *e, const char *file, int line, int ret,
 #define err_wrap(e, ret, ...) \
 	err_wrap_at(e, __FILE__, __LINE__, ret, __VA_ARGS__)
 
-/* For a failed system call: "WHAT: strerror"; picks the code; returns -en. */
+/*
+ * For a failed system call, `en` being the positive errno: "WHAT: why";
+ * picks the code; returns -en.
+ */
 #define err_sys(e, en, ...) \
 	err_sys_at(e, __FILE__, __LINE__, en, __VA_ARGS__)
 int err_sys_at(struct err *e, const char *file, int line, int en,

@@ -42,7 +42,10 @@ int json_get_int(const json_t *o, const char *key, int64_t min, int64_t max,
 int json_get_bool(const json_t *o, const char *key, bool *ret, struct err *e);
 int json_get_ns(const json_t *o, const char *key, int64_t *ret, struct err *e);
 
-/* Members for writers; a NULL string or value is left out. */
+/*
+ * Members for writers; a NULL string is left out. A string that is no UTF-8
+ * gets U+FFFD for each byte that is wrong: who needs the exact bytes puts hex.
+ */
 void json_put_str(json_t *o, const char *key, const char *value);
 void json_put_int(json_t *o, const char *key, int64_t value);
 void json_put_bool(json_t *o, const char *key, bool value);
