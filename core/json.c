@@ -2,9 +2,10 @@
  * json: strict parsing, RFC 8785 printing, typed members.
  *
  * How it works: jansson parses; what it does not check is checked before
- * (depth, so that its recursion is bounded) or by its flags (duplicates, NUL,
- * trailing bytes). The canonical writer is ours: RFC 8785 sorts members by
- * UTF-16 code units and fixes the escapes, and jansson does neither.
+ * (depth, so that its recursion is bounded; raw NUL bytes) or by its flags
+ * (duplicates, NUL, trailing bytes). The canonical writer is ours: RFC 8785
+ * sorts members by UTF-16 code units and fixes the escapes, and jansson does
+ * neither.
  *
  * Invariants:
  *  1. Equal trees have equal canonical bytes; parsing those bytes gives an
@@ -61,7 +62,8 @@ static const char *json_too_deep(const char *p, const char *end)
 	return NULL;
 }
 
-static int json_refuse_depth(const char *text, const char *at, struct err *e)
+static int json_refuse(const char *text, const char *at, const char *why,
+		       struct err *e)
 {
 	const char *start = text;
 	int line = 1;
@@ -72,22 +74,25 @@ static int json_refuse_depth(const char *text, const char *at, struct err *e)
 			start = p + 1;
 		}
 	}
-	return err_set(e, -EINVAL, ERR_INVALID,
-		       "JSON, line %d column %td: nested deeper than %d", line,
-		       at - start + 1, JSON_DEPTH_MAX);
+	return err_set(e, -EINVAL, ERR_INVALID, "JSON, line %d column %td: %s",
+		       line, at - start + 1, why);
 }
 
 int json_parse(json_t **ret, const void *text, size_t len, struct err *e)
 {
-	const char *deep;
+	const char *bad;
 	json_error_t why;
 	json_t *j;
 
 	if (!len)
 		return err_set(e, -EINVAL, ERR_INVALID, "JSON: empty text");
-	deep = json_too_deep(text, (const char *)text + len);
-	if (deep)
-		return json_refuse_depth(text, deep, e);
+	/* to jansson a NUL is the end, whatever follows it */
+	bad = memchr(text, '\0', len);
+	if (bad)
+		return json_refuse(text, bad, "a NUL byte", e);
+	bad = json_too_deep(text, (const char *)text + len);
+	if (bad)
+		return json_refuse(text, bad, "nested too deep", e);
 	j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
 	if (!j)
 		return err_set(e, -EINVAL, ERR_INVALID,
