@@ -37,15 +37,19 @@ _Noreturn void base_panic(const char *kind, const char *expr, const char *file,
 #define UNUSED __attribute__((unused))
 #define PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define CONTAINER_OF(p, type, member) \
-	((type *)(void *)((char *)(p) - offsetof(type, member)))
+	((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 /*
  * SCOPED(fn): `fn(&var)` runs when the variable goes out of scope.
  * STEAL(p): hands a pointer on and leaves NULL behind.
  */
 #define SCOPED(fn) __attribute__((cleanup(fn)))
-#define STEAL(p) \
-	({ __typeof__(p) steal_ = (p); (p) = NULL; steal_; })
+#define STEAL(p)                            \
+	({                                  \
+		__typeof__(p) steal_ = (p); \
+		(p) = NULL;                 \
+		steal_;                     \
+	})
 
 static inline void base_free_p(void *p)
 {

@@ -10,7 +10,12 @@
 
 #include "core/base.h"
 
-enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+enum log_level {
+	LOG_LEVEL_ERROR,
+	LOG_LEVEL_WARN,
+	LOG_LEVEL_INFO,
+	LOG_LEVEL_DEBUG
+};
 
 /* `program` is kept by reference. The level comes from CRYO_LOG if set. */
 void log_init(const char *program, enum log_level level);
