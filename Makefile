@@ -165,7 +165,9 @@ $(B)/bench/%: $(B)/obj/bench/%.o $(call libs,all)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(call ldlibs,all)
 
+# what is built in other ways; these add to ALL_EXTRA
 -include tools/image/image.mk
+-include tools/preload/preload.mk
 
 # --- targets ----------------------------------------------------------------
 # A second make builds: by then the compiler is there.
@@ -176,11 +178,14 @@ UNIT_TESTS = $(filter-out $(B)/tests/kvm/% $(B)/tests/crash/%,$(TESTS))
 LINTS := $(filter-out tests/lint/lib.sh,$(wildcard tests/lint/*.sh))
 E2E = $(filter $(B)/tests/crash/%,$(TESTS)) $(wildcard tests/e2e/*.sh) \
 	$(wildcard tests/crash/*.sh)
-KVM = $(filter $(B)/tests/kvm/%,$(TESTS)) $(wildcard tests/kvm/*.sh)
+# all_firmware runs in the normal tests too, under TCG
+KVM = $(B)/tests/unit/all_firmware $(filter $(B)/tests/kvm/%,$(TESTS)) $(wildcard tests/kvm/*.sh)
 
 all: $(ALL_PROGRAMS) $(ALL_EXTRA) ## build everything into build/
 
-units: $(TESTS) ## build the test programs, run nothing
+# Some tests start our programs. What is static or preloaded into QEMU takes
+# no sanitizer and is not needed by the tests that do.
+units: $(TESTS) $(ALL_PROGRAMS) $(if $(SAN),,$(ALL_EXTRA)) ## build the test programs, run nothing
 
 deps: ## install the packages that cryo is built and run with
 	$(Q)sh tools/deps.sh
@@ -209,7 +214,7 @@ test-e2e: ## only the tests on real machines
 test-kvm: ## the KVM path, with a firmware payload of our own
 	@sh tools/deps.sh --test
 	$(AGAIN) DEV=1 all units
-	@$(RUN) $(KVM)
+	@CRYO_TEST_ACCEL=kvm $(RUN) $(KVM)
 
 lint: ## include rules, sizes, banned calls, format
 	@$(RUN) $(LINTS)
