@@ -21,7 +21,7 @@
 /* Lanes in host order; digest_sum_encode() for bytes. Zeroed: the empty sum */
 struct digest_sum {
 	uint16_t lane[DIGEST_LANES];
-} __attribute__((aligned(64)));
+} __attribute__((aligned(16)));
 
 /* First 24 bytes of SHA-256 of a page; any thread. */
 void digest_page(uint8_t ret[DIGEST_HASH_LEN], const void *page);
