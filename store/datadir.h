@@ -4,7 +4,7 @@
  *
  *   DATA/lock                       held by flock while a daemon owns it
  *   DATA/log/                       LMDB; ballast
- *   DATA/keys/{tenant,session}/     wrapped keys; provider.key
+ *   DATA/keys/{tenant,session,tmp}/ wrapped keys; provider.key
  *   DATA/packs/ab/SESSION/          packs of a session
  *   DATA/templates/                 images, by digest
  *   DATA/overlays/                  sealed disks of running sandboxes

@@ -12,9 +12,10 @@
 #include "store/evrecord.h"
 #include "store/keys.h"
 #include "store/lmdb_env.h"
-#include "store/rows.h"
+#include "store/rowbox.h"
 
 #define EVLOG_FORMAT 1 /* of the whole database */
+#define EVLOG_RESERVE (32ull << 20) /* bytes left on disk for the log */
 
 /* Type name of an event whose key is destroyed; its data tell no more. */
 #define EVLOG_SEALED "sealed"
@@ -39,25 +40,29 @@ void evlog_close_p(struct evlog **log);
 
 struct lmdb_env *evlog_env(struct evlog *log);
 struct keys *evlog_keys(struct evlog *log);
-/* A rows context for one reader; the caller ends it with rows_done(). */
-void evlog_rows_init(const struct evlog *log, struct rows *ret);
+/* A sealing state for one reader; the caller ends it with rowbox_done(). */
+void evlog_rowbox_init(const struct evlog *log, struct rowbox *ret);
 
 /*
  * The writer: one thread, begin .. {append, rows} .. commit or abort.
  * append sets ev->seq; the event is under its session's key (made for a
  * session's first event), else its tenant's, else the node's. commit returns
  * once all is on the disk; if it fails, the process exits without
- * acknowledging (-ENOSPC: the ballast has been given back by then).
+ * acknowledging. When space for the log runs out (EVLOG_RESERVE), begin and
+ * a failing commit give the ballast back; a timer of the daemon makes it
+ * again (datadir_ballast_ensure()).
  */
 int evlog_begin(struct evlog *log, struct err *e);
 int evlog_append(struct evlog *log, struct event *ev, struct err *e);
 int evlog_commit(struct evlog *log, struct err *e);
 void evlog_abort(struct evlog *log);
+uint64_t evlog_last_seq(const struct evlog *log); /* with what is open */
 struct lmdb_txn *evlog_txn(struct evlog *log); /* the writer's, or NULL */
-struct rows *evlog_writer_rows(struct evlog *log);
+struct rowbox *evlog_writer_rowbox(struct evlog *log);
 
-/* The last event that `txn` sees. */
-int evlog_head(struct lmdb_txn *txn, struct evlog_head *ret, struct err *e);
+/* The last event that `txn` sees; -EBADMSG: not what this node wrote. */
+int evlog_head(const struct evlog *log, struct lmdb_txn *txn,
+	       struct evlog_head *ret, struct err *e);
 
 /*
  * Events with seq > after, of one session (by its index) or of all, in
@@ -69,11 +74,12 @@ int evlog_events(struct evlog *log, struct lmdb_txn *txn, const char *session,
 		 uint64_t after, event_fn fn, void *ctx, struct err *e);
 
 /*
- * Opens one record: 0, or 1 if its key is destroyed (`ret` is then the
- * EVLOG_SEALED event). The caller ends it with event_done().
+ * Opens the record stored as number `seq`: 0, or 1 if its key is destroyed
+ * (`ret` is then the EVLOG_SEALED event). The caller ends it with
+ * event_done(). Says nothing of the chain.
  */
-int evlog_event_read(struct evlog *log, const void *record, size_t len,
-		     struct event *ret, struct err *e);
+int evlog_event_read(struct evlog *log, uint64_t seq, const void *record,
+		     size_t len, struct event *ret, struct err *e);
 
 /* Tables of the database after those of core/ports.h. */
 enum evlog_table {

@@ -11,6 +11,10 @@
 #include "store/chain.h"
 #include "store/crypt.h"
 
+/* HKDF of a scope's key gives its body key, of the node's the tag key. */
+#define EVRECORD_BODY_LABEL "cryo-event-body-v1"
+#define EVRECORD_TAG_LABEL "cryo-scope-v1"
+
 #define EVRECORD_HEAD_LEN 72
 #define EVRECORD_BODY_MAX (EVENT_DATA_MAX + 4096u)
 #define EVRECORD_LEN_MAX                                          \
@@ -42,9 +46,9 @@ struct evrecord {
 
 /*
  * Appends the record of `ev` (seq is set) to `b` and gives its hash. `key`
- * is the scope's key, `tag_key` the node's; `salt` is fresh randomness, or
- * a given value in tests. -EINVAL, -E2BIG with `e` for an event that can't
- * be encoded.
+ * is the scope's body key, `tag_key` the node's tag key; `salt` is fresh
+ * randomness, or a given value in tests. -EINVAL, -E2BIG with `e` for an event
+ * that can't be encoded.
  */
 int evrecord_encode(struct buf *b, const struct event *ev,
 		    const struct evrecord_scope *scope,
@@ -62,8 +66,8 @@ int evrecord_decode(struct evrecord *ret, const void *p, size_t len,
 		    struct err *e);
 
 /*
- * Opens the box with the scope's key, checks the commitment and appends the
- * body to `ret_body`. -EBADMSG: wrong key, or forged.
+ * Opens the box with the scope's body key, checks the commitment and
+ * appends the body to `ret_body`. -EBADMSG: wrong key, or forged.
  */
 int evrecord_open(const struct evrecord *r, const uint8_t key[CRYPT_KEY_LEN],
 		  struct buf *ret_body, struct err *e);

@@ -8,7 +8,7 @@
  * that destroying one is an overwrite and an unlink. The format and its test
  * vectors stand in docs/adr/0021-key-files.md.
  *
- * Names of tenants and sessions: 1 to 20 of [a-z0-9-]; others are -EINVAL.
+ * Names of tenants and sessions: 2 to 20 of [a-z0-9-]; others are -EINVAL.
  * All functions may be called from any thread; those that read a file that
  * is not in the cache block on the disk for a moment, those that make or
  * destroy one sync it. Unwrapped tenant and session keys stay in memory for
@@ -36,9 +36,10 @@ struct keys_grant {
 
 /*
  * Opens DATA/keys below the folder `data`; provider_path NULL means
- * DATA/keys/provider.key. A missing provider key is made only if the folder
- * holds no wrapped key yet and the path is the default one; otherwise -ENOENT
- * (its loss is the loss of all data, so no new one is put in its place).
+ * DATA/keys/provider.key. A missing provider key is made only at the first
+ * start, when nothing is sealed under one yet; else -ENOKEY (its loss is the
+ * loss of all data, so no new one is put in its place). -EACCES if others may
+ * read it. Call it under the data folder's lock unless read_only.
  * read_only makes nothing at all. The clock is kept by reference.
  */
 int keys_open(struct keys **ret, const char *data, const char *provider_path,
