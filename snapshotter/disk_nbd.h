@@ -16,7 +16,8 @@
 
 /*
  * Where the bytes come from and go to; a seam for tests. Both move all of
- * `len` or fail: 0, -EPIPE when the peer is gone, -errno.
+ * `len` or fail: 0 or -errno; recv says -EPIPE if the peer is gone before the
+ * first byte, and something else if it goes in the middle.
  */
 struct disk_nbd_io {
 	int (*recv)(void *ctx, void *p, size_t len);
