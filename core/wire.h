@@ -16,6 +16,7 @@
 
 #include "core/err.h"
 #include "core/id.h"
+#include "core/point.h"
 
 #define WIRE_MAGIC 0x4f595243u /* "CRYO" */
 #define WIRE_VERSION 1
@@ -201,19 +202,11 @@ struct wire_started {
 	int64_t load_us, renew_us; /* device state; orders until answered */
 };
 
-enum wire_capture_kind {
-	WIRE_CAPTURE_ROLLING,
-	WIRE_CAPTURE_MANUAL,
-	WIRE_CAPTURE_SUSPEND,
-	WIRE_CAPTURE_REWIND,
-	WIRE_CAPTURE_PARK,
-	WIRE_CAPTURE_NR
-};
-
 #define WIRE_CAPTURE_STAY 1u /* leave the VM stopped: it will be killed */
 
 struct wire_capture {
-	uint32_t kind, flags;
+	uint32_t kind; /* enum point_kind */
+	uint32_t flags;
 	uint64_t ticket; /* comes back in CAPTURED or SKIPPED */
 	char name[WIRE_NAME_MAX];
 };

@@ -96,7 +96,7 @@ static void main_capture(struct vm *vm, struct wire_msg *m)
 	struct err e;
 
 	wire_body(m, &c, sizeof(c));
-	if (!WIRE_TEXT(c.name) || c.kind >= WIRE_CAPTURE_NR) {
+	if (!WIRE_TEXT(c.name) || c.kind >= POINT_KIND_NR) {
 		err_set(&e, -EINVAL, ERR_INTERNAL, "malformed CAPTURE");
 		link_reply_err(vm->link, to, -EINVAL, &e);
 		return;

@@ -34,7 +34,7 @@ void roll_stop(struct vm *vm)
 
 static void roll_go(struct vm *vm)
 {
-	struct wire_capture order = { .kind = WIRE_CAPTURE_ROLLING };
+	struct wire_capture order = { .kind = POINT_ROLLING };
 
 	vm->capturing = true;
 	worker_capture(vm, &order);
@@ -51,7 +51,7 @@ static void roll_token(void *ctx, struct wire_msg *m)
 	if (vm->phase == WIRE_PHASE_RUNNING)
 		roll_go(vm);
 	else if (m)
-		report_skipped(vm, WIRE_CAPTURE_ROLLING, 0,
+		report_skipped(vm, POINT_ROLLING, 0,
 			       "the machine does not run");
 }
 

@@ -1,0 +1,40 @@
+/*
+ * images: hot images: points that were materialised and may be started from
+ * again at once. Each is three sealed memfds and the list of packs it uses.
+ * Kept by least recent use under a limit of RAM; one load per point at a time.
+ * Who may start from a point is decided before anybody asks here.
+ */
+#ifndef CORE_BACKEND_IMAGES_H
+#define CORE_BACKEND_IMAGES_H
+
+#include "core/wire.h"
+
+struct images;
+
+struct image_hot {
+	int fds[WIRE_IMAGE_FDS];
+	uint8_t (*packs)[16];
+	uint32_t nr_packs;
+	uint64_t bytes; /* of RAM */
+};
+
+struct images *images_new(uint64_t max_bytes);
+void images_free(struct images *m);
+
+/*
+ * 0: there it is; *ret is the caller's copy (image_hot_done). 1: it is not;
+ * the caller must load it and call images_put() or images_give_up(); others
+ * who ask meanwhile wait here.
+ */
+int images_get(struct images *m, const char *session, const char *point,
+	       struct image_hot *ret);
+/* Takes over `hot`; *ret (may be NULL) gets a copy. */
+void images_put(struct images *m, const char *point, struct image_hot *hot,
+		struct image_hot *ret);
+void images_give_up(struct images *m, const char *point);
+/* Drops all points of a session: it is destroyed. */
+void images_forget(struct images *m, const char *session);
+
+void image_hot_done(struct image_hot *h);
+
+#endif
