@@ -46,6 +46,7 @@ static void err_trim(char *msg, size_t len)
 }
 
 /* Formats into msg from `at`; returns the new length. */
+PRINTF(4, 0)
 static size_t err_format(char *msg, size_t cap, size_t at, const char *fmt,
 			 va_list ap)
 {

@@ -2,7 +2,6 @@
 # Calls that are not to be made: unbounded copies, shells, shared state.
 . "$(dirname "$0")/lib.sh"
 
-# Tests may name an errno in words.
 lint_sources | lint_awk '
 BEGIN {
 	why["strcpy"] = why["strcat"] = why["stpcpy"] = "use base_strcpy or buf"
@@ -14,7 +13,6 @@ BEGIN {
 	why["system"] = why["popen"] = "no shell: fork and exec with arguments"
 	why["strtok"] = "hidden state"
 	why["tmpnam"] = why["mktemp"] = why["tempnam"] = "races"
-	why["strerror"] = "shared buffer: use err_sys or strerrordesc_np"
 	why["vfork"] = "shared stack"
 	why["rand"] = why["srand"] = why["random"] = "use base_random"
 }
@@ -27,8 +25,6 @@ index(line, "(") {
 		rest = substr(rest, RSTART + RLENGTH)
 		sub(/[ \t]+$/, "", name)
 		if (before ~ /(\.|->)$/ || !(name in why))
-			continue
-		if (name == "strerror" && FILENAME ~ /^(tests|bench)\//)
 			continue
 		say(name "(): " why[name])
 	}

@@ -187,7 +187,7 @@ verdict sizes core/x.c "core/x.c gone: no such function"
 catches sizes core/x.c "core/x.c:2: 101 columns" <"$tree.in"
 
 for call in strcpy strcat strncpy sprintf vsprintf atoi alloca system gets \
-	strtok popen mktemp strerror rand; do
+	strtok popen mktemp rand; do
 	catches banned core/x.c "core/x.c:4: $call()" <<END
 $comment
 void x(char *a)
