@@ -1,0 +1,31 @@
+# image: the agent that runs in the guest, and the template `tiny`. The agent
+# is linked statically from its own objects: no sanitizer, no library of ours
+# that needs more than libc.
+AGENT_SRC := $(wildcard tools/agent/*.c) core/agent_proto.c core/base.c \
+	core/buf.c core/id.c
+AGENT_OBJ := $(patsubst %.c,$(B)/obj/agent/%.o,$(AGENT_SRC))
+AGENT_CFLAGS = -std=gnu17 -D_GNU_SOURCE -I. -O2 $(WARN) $(if $(DEV),-Werror) \
+	-fno-common -fno-strict-aliasing -fstack-protector-strong \
+	-fno-pie -ffunction-sections -pthread -MMD -MP
+IMAGE_TINY := $(B)/image/tiny
+ALL_EXTRA += $(B)/cryo-agent
+
+$(B)/obj/agent/%.o: %.c
+	$(call say,CC,$< (guest))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(AGENT_CFLAGS) -c -o $@ $<
+
+$(B)/cryo-agent: $(AGENT_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) -static -no-pie -pthread -Wl,--gc-sections -s -o $@ $^
+
+$(IMAGE_TINY)/template.json: $(B)/cryo-agent tools/image/tiny.sh \
+		tools/image/kernel.sh $(wildcard tools/image/tiny/*)
+	$(call say,IMAGE,$(@D))
+	$(Q)tools/image/tiny.sh $(B)/cryo-agent $(@D)
+
+image: $(IMAGE_TINY)/template.json ## build the guest template tiny
+
+# tests that run the agent need it beside them
+$(B)/tests/unit/backend_agent_link $(B)/tests/unit/backend_agent_native: \
+	| $(B)/cryo-agent
