@@ -86,11 +86,13 @@ apt_figures() {
 	END { printf "%.0f %.0f\n", get, use }'
 }
 
-# Bytes of the guest's kernel package, 0 once an image was built from it.
+# Bytes of the guest's kernel package, 0 once tools/image/kernel.sh has it.
 kernel_bytes() {
-	for f in build*/image/vmlinux* build*/image/kernel*; do
-		[ -e "$f" ] && echo 0 && return
-	done
+	cache=${CRYO_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/cryo}
+	if [ -e "$cache/kernel/current/release" ]; then
+		echo 0
+		return
+	fi
 	name=$(apt-cache depends "$KERNEL" 2>/dev/null |
 		sed -n 's/^ *Depends: *\(linux-image-[^ ]*\).*/\1/p' | head -n 1)
 	apt-cache show --no-all-versions "${name:-$KERNEL}" 2>/dev/null |

@@ -82,6 +82,7 @@ END
 
 reset() {
 	echo 0 >"$dir/uid"
+	rm -rf "$dir/cache"
 	rm -f "$dir/broken"
 	: >"$dir/calls"
 	sh "$deps" --list >"$dir/have"
@@ -100,7 +101,8 @@ lack() {
 }
 
 run() {
-	PATH=$dir/bin:$PATH sh "$deps" "$@" >"$dir/out" 2>&1
+	PATH=$dir/bin:$PATH CRYO_CACHE=$dir/cache sh "$deps" "$@" \
+		>"$dir/out" 2>&1
 }
 
 reset
@@ -181,6 +183,12 @@ run --plan
 grep -q 'packages: all installed.*to download: 27 MB; .* needed: 500 MB' \
 	"$dir/out"
 ok $? "with all installed only the kernel is left"
+
+mkdir -p "$dir/cache/kernel/current"
+echo 6.1 >"$dir/cache/kernel/current/release"
+run --plan
+grep -q 'all installed; to download: 0 MB; .* needed: 500 MB' "$dir/out"
+ok $? "and nothing once it is in the cache"
 
 rm "$dir/bin/dpkg-query"
 mkdir "$dir/none"
