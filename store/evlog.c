@@ -387,7 +387,7 @@ static int session_key(const struct evlog *log, const struct event *ev,
 {
 	int r = body_key(log, scope, ret, e);
 
-	if (r != -ENOENT || !ev->tenant[0])
+	if (r != -ENOENT)
 		return r;
 	r = session_known(log->txn, ev->session, e);
 	if (r)

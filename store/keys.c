@@ -34,6 +34,7 @@
 #include "store/keyfile.h"
 
 #define CACHE_SLOTS 256
+#define NODE_TENANT "node" /* tenant in the files of the node's sessions */
 #define HEX_LEN ((size_t)CRYPT_KEY_LEN * 2)
 #define GRANT(b, i) (((struct keys_grant *)(void *)(b)->p)[i])
 
@@ -92,6 +93,17 @@ static int check_name(const char *what, const char *s, struct err *e)
 	return err_set(e, -EINVAL, ERR_INVALID,
 		       "%s \"%.40s\": must be 2 to %d of [a-z0-9-]", what, s,
 		       ID_LEN);
+}
+
+/* Sessions of no tenant (templates' parks) are the node's own. */
+static int tenant_name(const char *tenant, const char **ret, struct err *e)
+{
+	if (!strcmp(tenant, NODE_TENANT))
+		return err_set(e, -EINVAL, ERR_INVALID,
+			       "tenant \"%s\": the name is the node's own",
+			       tenant);
+	*ret = tenant[0] ? tenant : NODE_TENANT;
+	return check_name("tenant", *ret, e);
 }
 
 static void key_path(char ret[PATH_MAX], const struct keys *k,
@@ -487,11 +499,8 @@ static int tenant_create(struct keys *k, const char *tenant, struct err *e)
 {
 	struct keyfile_name name = { .kind = KEYFILE_TENANT };
 	struct slot s;
-	int r = check_name("tenant", tenant, e);
+	int r = lookup(k, KEYFILE_TENANT, tenant, &s, e);
 
-	if (r)
-		return r;
-	r = lookup(k, KEYFILE_TENANT, tenant, &s, e);
 	if (r != -ENOENT) {
 		slot_free(&s);
 		return r;
@@ -503,7 +512,9 @@ static int tenant_create(struct keys *k, const char *tenant, struct err *e)
 int keys_tenant_create(struct keys *k, const char *tenant, struct err *e)
 {
 	LOCKED(k);
-	return tenant_create(k, tenant, e);
+	int r = tenant_name(tenant, &tenant, e);
+
+	return r ? r : tenant_create(k, tenant, e);
 }
 
 static int get(struct keys *k, enum keyfile_kind kind, const char *what,
@@ -545,6 +556,8 @@ int keys_session_tenant(struct keys *k, const char *session,
 		r = lookup(k, KEYFILE_SESSION, session, &s, e);
 	if (r)
 		return r;
+	if (!strcmp(s.name.parent, NODE_TENANT))
+		memset(s.name.parent, 0, sizeof(s.name.parent));
 	memcpy(ret_tenant, s.name.parent, ID_LEN + 1);
 	slot_free(&s);
 	return 0;
@@ -589,7 +602,7 @@ int keys_session_create(struct keys *k, const char *tenant, const char *session,
 	int r = check_name("session", session, e);
 
 	if (!r)
-		r = check_name("tenant", tenant, e);
+		r = tenant_name(tenant, &tenant, e);
 	if (!r)
 		r = lookup(k, KEYFILE_SESSION, session, &s, e);
 	if (r == -ENOENT) {

@@ -8,7 +8,8 @@
  * that destroying one is an overwrite and an unlink. The format and its test
  * vectors stand in docs/adr/0021-key-files.md.
  *
- * Names of tenants and sessions: 2 to 20 of [a-z0-9-]; others are -EINVAL.
+ * Names of tenants and sessions: 2 to 20 of [a-z0-9-]; others are -EINVAL;
+ * so is the tenant "node", the name for the node's own in the files.
  * All functions may be called from any thread; those that read a file that
  * is not in the cache block on the disk for a moment, those that make or
  * destroy one sync it. Unwrapped tenant and session keys stay in memory for
@@ -62,10 +63,10 @@ int keys_tenant_get(struct keys *k, const char *tenant,
 		    uint8_t ret[CRYPT_KEY_LEN], struct err *e);
 
 /*
- * Makes the session's data key under its tenant's (made too if missing);
- * durable on return. Kept as it is if it exists. The log calls this for the
- * first event of a session; calling it before, off the engine's thread,
- * saves the engine the wait.
+ * Makes the session's data key under its tenant's (made too if missing;
+ * "": the node's own sessions); durable on return. Kept as it is if it exists.
+ * The log calls this for the first event of a session; calling it before, off
+ * the engine's thread, saves the engine the wait.
  */
 int keys_session_create(struct keys *k, const char *tenant, const char *session,
 			struct err *e);

@@ -483,14 +483,19 @@ static void test_refused(void)
 	struct node n = node_open("r", false);
 	struct event ev = help_event("x", TENANT, "../up", 1);
 	struct err e = { 0 };
+	uint8_t key[32];
 
 	evlog_begin(n.log, &e);
 	is_int(evlog_append(n.log, &ev, &e), -EINVAL, "no such id: %s", e.msg);
 	evlog_abort(n.log);
 	event_done(&ev);
 	append_one(&n, "x", "", SESSION, 1);
-	is_int(read_events(&n, SESSION, 0, 0).value[0], 1,
-	       "a session without tenant goes under the node's key");
+	is_int(keys_session_get(n.keys, SESSION, key, &e), 0,
+	       "a session without tenant has a key too");
+	keys_session_destroy(n.keys, SESSION, &e);
+	append_one(&n, "x", "", SESSION, 2);
+	is_int(read_events(&n, SESSION, 1, 0).value[0], 2,
+	       "and goes under the node's when it is destroyed");
 	node_close(&n);
 }
 

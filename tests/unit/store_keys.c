@@ -281,6 +281,7 @@ static void test_session(void)
 	struct err e = { .code = ERR_NR };
 	struct keys *k = open_keys("s", false, 0);
 	uint8_t one[32], two[32], none[32];
+	char tenant[ID_LEN + 1] = "x";
 	struct stat st;
 
 	is_int(keys_session_get(k, SESSION, one, &e), -ENOENT, "no key yet");
@@ -298,7 +299,12 @@ static void test_session(void)
 	ok(memcmp(one, two, 32) != 0, "has another key");
 	is_int(keys_session_create(k, TENANT, "../../x", &e), -EINVAL,
 	       "no path: %s", e.msg);
-	is_int(keys_session_create(k, "", OTHER, &e), -EINVAL, "no tenant");
+	is_int(keys_session_create(k, "node", OTHER, &e), -EINVAL,
+	       "no tenant may be called node: %s", e.msg);
+	is_int(keys_session_create(k, "", "parked", &e), 0, "no tenant");
+	is_int(keys_session_create(k, "", "parked", &e), 0, "again");
+	is_int(keys_session_tenant(k, "parked", tenant, &e), 0, "it has");
+	is_str(tenant, "", "none");
 	is_int(keys_session_get(k, "a23456789012345678901", none, &e), -EINVAL,
 	       "21 characters");
 	stat(help_path("s/keys/session/ab/" SESSION ".key"), &st);
