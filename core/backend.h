@@ -25,8 +25,11 @@
  *     reaches stay; the child's keys for them (grants) are made when its
  *     RESTORE is taken, before start() returns, so that a PURGE of the
  *     parent that follows can't overtake it.
- *  8. Values of env are in the effect only; they go to the guest and are
- *     wiped.
+ *  8. Values of env are in the effect only; they go to the guest and into
+ *     no log, file or message to anyone else.
+ *  9. BOOT and RESTORE of an epoch end whatever is left of older epochs of
+ *     the session. KILL is for its epoch and those before it, never for a
+ *     later one.
  */
 #ifndef CORE_BACKEND_H
 #define CORE_BACKEND_H

@@ -157,12 +157,10 @@ struct command {
 	char park_op[ID_LEN + 1]; /* and for its operation */
 	char env_digest[DIGEST_TEXT_LEN + 1];
 	struct command *next;
-	void *call; /* of engine_call() */
-	bool cancelled;
 };
 
 struct command *command_new(enum command_kind kind);
-void command_free(struct command *c); /* takes NULL; wipes env */
+void command_free(struct command *c); /* takes NULL */
 const char *command_word(enum command_kind kind);
 
 /* Room for `nr` (at most EXEC_HELLO_MAX) entries; sets hello_known. */

@@ -48,7 +48,6 @@ struct effect {
 
 	/* CAPTURE */
 	enum point_kind point_kind;
-	char point_id[ID_LEN + 1]; /* the id that the new point will have */
 	char point_name[NAME_MAX_LEN + 1];
 	char point_parent[ID_LEN + 1]; /* head of the line, or "" */
 	bool stay_stopped; /* leave the VM stopped behind the capture */

@@ -22,8 +22,8 @@
 	X(TEMPLATE_ADDED, "template.added", 1)                              \
 	/* park_key, point [a]; the event's session is the park session */  \
 	X(TEMPLATE_PARKED, "template.parked", 1)                            \
-	/* spec; lineage: parent, base; operation, op_kind, step,           \
-	   waits_on, park_key [a] */                                        \
+	/* spec; lineage: parent, base; operation: id, kind, step; name;    \
+	   waits_on, park, park_key [a] */                                  \
 	X(SESSION_CREATED, "session.created", 1)                            \
 	/* base: the point that a waiting creation was waiting for [a] */   \
 	X(SESSION_BASED, "session.based", 1)                                \
@@ -69,7 +69,7 @@
 	X(EXEC_ADOPTED, "exec.adopted", 1)                                  \
 	/* id, signal [a] */                                                \
 	X(EXEC_SIGNALLED, "exec.signalled", 1)                              \
-	/* operation, kind, step, target, name, children, waiting,          \
+	/* operation, kind, step, target, name, sessions, forensic,         \
 	   idempotency [a] */                                               \
 	X(OPERATION_ACCEPTED, "operation.accepted", 1)                      \
 	/* operation, point [a] */                                          \

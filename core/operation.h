@@ -40,8 +40,7 @@ enum operation_kind {
 	X(STOP, "stop", "pausing")                                  \
 	X(CONT, "cont", "continuing")                               \
 	X(CAPTURE, "capture", "taking a snapshot")                  \
-	X(KILL, "kill", "stopping the sandbox")                     \
-	X(PURGE, "purge", "removing what it owns")
+	X(KILL, "kill", "stopping the sandbox")
 
 enum operation_step {
 #define X(name, word, text) STEP_##name,

@@ -67,7 +67,8 @@ struct decision {
 	char session[ID_LEN + 1];
 	char exec[ID_LEN + 1];
 	char point[ID_LEN + 1];
-	/* sessions that wait for this operation may go on, or must give up */
+	/* sessions that wait for this operation may go on from wake_point, or
+	 * (not wake_ok) must give up: err says why, rc is 0 all the same */
 	char wake[ID_LEN + 1]; /* operation id, or "" */
 	bool wake_ok;
 	char wake_point[ID_LEN + 1];
@@ -90,6 +91,9 @@ void session_decide(const struct session *s, const struct command *c,
  * Events about other things leave the session as it is.
  */
 int session_evolve(struct session *s, const struct event *ev);
+
+/* Puts defaults where a spec says nothing: ":latest", sizes, interval. */
+void session_spec_fill(struct session_spec *spec, const struct limits *l);
 
 /* Key of a template's parked snapshot for a shape of machine. */
 void session_park_key(char ret_key[PARK_KEY_LEN + 1],

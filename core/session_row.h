@@ -59,6 +59,7 @@ struct session_op {
 	enum operation_step step;
 	struct point_ref target; /* rewind: where to */
 	char name[NAME_MAX_LEN + 1]; /* of the point being made */
+	bool forensic; /* start even if the agent stays silent */
 };
 
 struct session {
@@ -95,7 +96,7 @@ struct session {
 };
 
 extern const struct fsm session_fsm; /* also the words of the states */
-extern const struct fields session_fields, session_spec_fields;
+extern const struct fields session_fields, session_spec_fields, session_op_fields;
 extern const char *const session_keep_words[KEEP_NR];
 
 void session_encode(struct buf *b, const struct session *s);
