@@ -261,6 +261,7 @@ struct wire_stdin {
 
 struct wire_stdin_ack {
 	uint64_t offset; /* all before it is in the guest's pipe */
+	uint64_t end; /* of what was given so far */
 };
 
 enum wire_file_op {
@@ -269,6 +270,7 @@ enum wire_file_op {
 	WIRE_FILE_WRITE,  /* to a file beside the target, named by handle */
 	WIRE_FILE_COMMIT, /* rename it over the target */
 	WIRE_FILE_ABORT,
+	WIRE_FILE_MKDIR, /* with those above it; one that exists is fine */
 	WIRE_FILE_NR
 };
 

@@ -220,6 +220,7 @@ static int capture_stop(struct capture *c, struct err *e)
 		c->stopped = true;
 	}
 	c->point.time_ns = MAX(capture_wall_ns(), vm->last_point_ns + 1);
+	packer_set_time(vm->packer, c->point.time_ns);
 	return 0;
 }
 
@@ -381,8 +382,6 @@ static void capture_init(struct capture *c, struct vm *vm,
 	memcpy(c->point.id, id.s, sizeof(c->point.id));
 	memcpy(c->point.session, vm->setup.session, sizeof(c->point.session));
 	c->point.epoch = vm->setup.epoch;
-	/* renewed at the stop; the packer wants a time to begin with */
-	c->point.time_ns = MAX(capture_wall_ns(), vm->last_point_ns + 1);
 	c->point.kind = (uint8_t)order->kind;
 	memcpy(c->point.compat, vm->setup.compat, sizeof(c->point.compat));
 }

@@ -456,7 +456,8 @@ void execs_signal(struct execs *x, struct wire_msg *m)
 static void exec_stdin_answer(void *ctx)
 {
 	struct exec *t = ctx;
-	struct wire_stdin_ack a = { .offset = t->stdin_acked };
+	struct wire_stdin_ack a = { .offset = t->stdin_acked,
+				    .end = t->stdin_end };
 
 	loop_disarm(t->all->loop, &t->stdin_timer);
 	if (!t->stdin_waiting)

@@ -88,6 +88,14 @@ static int files_shape(struct agent_msg *m, const struct wire_file *q,
 		m->file_abort = (struct agent_file_abort){ .tag = tag,
 							   .path = path };
 		return 0;
+	case WIRE_FILE_MKDIR:
+		m->type = AGENT_FILE_MKDIR;
+		m->file_mkdir = (struct agent_file_mkdir){ .path = path,
+							   .mode = q->mode,
+							   .uid = q->uid,
+							   .gid = q->gid,
+							   .parents = 1 };
+		return 0;
 	case WIRE_FILE_NR:
 		break;
 	}
