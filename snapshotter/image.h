@@ -41,6 +41,7 @@ struct image_point {
 	bool has; /* false: nothing captured yet; the image is all base */
 	char id[ID_LEN + 1];
 	uint64_t loc, base; /* its manifest, its keyframe's manifest */
+	uint64_t device; /* its device state; LOC_BASE: none */
 	uint32_t depth; /* since the keyframe */
 	uint8_t root[CRYPT_HASH_LEN];
 };
@@ -51,8 +52,15 @@ struct image {
 	struct image_point point;
 	uint32_t *refs; /* per pack index: pages stored there */
 	uint32_t nr_refs;
-	uint64_t chain[MANIFEST_DEPTH_MAX + 1]; /* manifests since keyframe */
+	uint64_t chain[MANIFEST_DEPTH_MAX + 1]; /* [d]: manifest of depth d */
+	void *mem; /* where the page tables are */
+	size_t mem_len;
 };
+
+static inline uint32_t image_pages(const struct image *img, enum page_kind kind)
+{
+	return img->map[kind].nr_pages;
+}
 
 /* All base: empty memory, the template's disk. Sizes: at most page_max(). */
 struct image *image_new(uint32_t memory_pages, uint32_t disk_pages);
@@ -79,9 +87,10 @@ int image_export(const struct image *img, struct packset *ps, int *ret_fd,
 		 struct err *e);
 
 /*
- * Reads what image_export() wrote. Its packs get indexes in `ps` (others may
- * be there already). The bytes come from our own process on this machine,
- * yet every field is bounded.
+ * Goes on from what image_export() wrote; `fd` stays the caller's. The page
+ * tables are a private mapping of it: forks share what they don't change.
+ * `ps` must be empty: the packs get the indexes they had. -EBADMSG: not
+ * sealed, or of another build.
  */
 int image_import(struct image **ret, int fd, struct packset *ps, struct err *e);
 

@@ -65,6 +65,12 @@ int packer_begin(struct packer *p, const struct packer_point *point,
 		 struct err *e);
 
 /*
+ * When the moment was: known only once the VM stands, after live passes have
+ * given pages already. Before packer_finish().
+ */
+void packer_set_time(struct packer *p, int64_t time_ns);
+
+/*
  * The page's content at the moment of the point; borrowed for the call, 8-byte
  * aligned. Given twice, the later one counts. Pages not given are unchanged.
  */
