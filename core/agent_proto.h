@@ -300,11 +300,10 @@ struct agent_generation {
 #define AGENT_DONE_FILE 1u /* /run/cryo/generation */
 #define AGENT_DONE_HOSTNAME 2u
 #define AGENT_DONE_MACHINE_ID 4u
-#define AGENT_DONE_HOOKS 8u /* started, not finished */
+#define AGENT_DONE_HOOKS 8u /* are being started, if there are any */
 
 struct agent_generation_done {
-	uint32_t done;
-	uint32_t nr_hooks;
+	uint32_t done; /* AGENT_DONE_* */
 };
 
 #define AGENT_QUIESCE_SYNC 1u /* write the guest's dirty pages first */

@@ -617,8 +617,6 @@ static void on_generation(void *ctx, int ret, const struct agent_msg *m,
 	for (size_t i = 0; m && i < ARRAY_LEN(map); i++)
 		if (m->generation_done.done & map[i].done)
 			l->renewal.r.renewed |= map[i].renewed;
-	if (m)
-		l->renewal.r.nr_hooks = m->generation_done.nr_hooks;
 	renewed_one(l, ret, e);
 }
 

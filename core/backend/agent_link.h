@@ -127,7 +127,7 @@ struct agent_link_renewed {
 	uint32_t renewed; /* AGENT_RENEWED_* */
 	int64_t clock_jump_ns;
 	bool clock_stepped;
-	uint32_t seed_bits, nr_hooks;
+	uint32_t seed_bits;
 	int64_t us; /* from agent_link_renew() to the last answer */
 	int ret; /* 0, or of the first order that failed */
 	struct err err; /* if so */

@@ -19,6 +19,7 @@
 #include "tools/agent/hold.h"
 #include "tools/agent/worker.h"
 
+#define RUN_DIR "/run/cryo" /* on a tmpfs; made at boot */
 #define NS_PER_MS 1000000ll
 
 /* What an epoll event is about; the low byte of its data. */

@@ -130,7 +130,26 @@ static void mount_rest(void)
 	    symlink("/proc/self/fd/1", "/dev/stdout") ||
 	    symlink("/proc/self/fd/2", "/dev/stderr"))
 		boot_fail("make links in /dev: %s", strerror(errno));
-	mkdir("/run/cryo", 0755);
+}
+
+/*
+ * A name that changes with each fork is kept in /run/cryo and mounted over
+ * its file: to change it is then quick, and leaves the root disk alone.
+ */
+static void cover(const char *name)
+{
+	SCOPED_FREE char *from = base_printf("/etc/%s", name);
+	SCOPED_FREE char *to = base_printf(RUN_DIR "/%s", name);
+	SCOPED_FD int in = open(from, O_RDONLY | O_CLOEXEC);
+	SCOPED_FD int out = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	char text[512];
+	ssize_t n = in < 0 ? 0 : read(in, text, sizeof(text));
+
+	if (out < 0 || n < 0 || write(out, text, (size_t)n) != n)
+		boot_fail("copy %s to %s: %s", from, to, strerror(errno));
+	/* an image without the file: /run/cryo alone has it */
+	if (in >= 0 && mount(to, from, NULL, MS_BIND, NULL))
+		boot_fail("mount %s on %s: %s", to, from, strerror(errno));
 }
 
 static void loopback_up(void)
@@ -199,6 +218,9 @@ int boot_machine(void)
 	mount_disk();
 	enter_disk();
 	mount_rest();
+	mkdir(RUN_DIR, 0755);
+	cover("hostname");
+	cover("machine-id");
 	loopback_up();
 	first_hostname();
 	umask(022);

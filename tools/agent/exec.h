@@ -152,9 +152,9 @@ int spawn_prepare(struct spawn *s, const struct agent_exec_start *r,
 void spawn_done(struct spawn *s);
 
 /*
- * Runs the programs of a folder in the background, by name one after the
- * other, each for at most 10 s; returns how many, at most `max` (and 64).
+ * Runs the programs of a folder, at most 64, in the background, by name one
+ * after the other, each for at most 10 s. Any thread.
  */
-uint32_t spawn_hooks(const char *folder, uint32_t max);
+void spawn_hooks(const char *folder);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * files: file requests. Runs on a worker thread: a file system of the guest
- * that hangs stops other file requests, never the channel.
+ * files: file requests, and the start of hooks. Runs on a worker thread: a file
+ * system of the guest that hangs stops other file requests, never the channel.
  *
  * Only regular files are read and written: a FIFO or a device could block for
  * ever. A file arrives in pieces in FOLDER/.cryo-TAG and is renamed over its
@@ -13,6 +13,8 @@
  */
 #include "tools/agent/files.h"
 
+#include "tools/agent/exec.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,6 +23,7 @@
 #include <sys/syscall.h>
 
 #define NS_PER_S 1000000000ll
+#define HOOKS_DIR "/etc/cryo/fork.d"
 
 /* --- requests and replies ---------------------------------------------------- */
 
@@ -437,6 +440,9 @@ void files_run(void *ctx, struct job *j)
 	case AGENT_FILE_LIST:
 		do_list(j);
 		return;
+	case AGENT_GENERATION:
+		spawn_hooks(HOOKS_DIR);
+		return; /* answered already */
 	default:
 		do_change(ctx, j);
 	}

@@ -17,7 +17,6 @@
 #include <linux/random.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -25,8 +24,6 @@
 #define STEP_NS (500 * NS_PER_MS)
 #define QUIET_MAX (10 * NS_PER_S)
 #define HOLD_WAIT (20 * NS_PER_MS)
-#define HOOKS_MAX 64
-#define HOOKS_DIR "/etc/cryo/fork.d"
 
 static bool refused(struct agent *a, const struct agent_msg *m)
 {
@@ -115,35 +112,38 @@ void machine_reseed(struct agent *a, const struct agent_msg *m)
 
 /* --- identity ------------------------------------------------------------------ */
 
-/* Replaces a file as a whole, so that no reader sees half of it. */
+/*
+ * Rewrites a file of /run/cryo in place, since some are mounted over files of
+ * the root disk; never empty in between. Few system calls: on a machine just
+ * restored each runs through code that nobody has run yet.
+ */
 static int put_file(const char *path, const char *text)
 {
-	SCOPED_FREE char *temp = base_printf("%s.cryo", path);
-	SCOPED_FD int fd =
-		open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		     0644);
-	int r = fd < 0 ? -errno : base_write_all(fd, text, strlen(text));
+	SCOPED_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	size_t len = strlen(text);
 
-	if (!r && (fchmod(fd, 0644) || rename(temp, path)))
-		r = -errno;
-	return r;
+	if (fd < 0)
+		return -errno;
+	if (pwrite(fd, text, len, 0) != (ssize_t)len || ftruncate(fd, (off_t)len))
+		return -EIO;
+	return 0;
 }
 
 static bool put_generation(const struct agent_generation *g)
 {
-	SCOPED_FREE char *text =
-		base_printf("generation=%llu\nsession=%s\nfork=%d\n",
-			    (unsigned long long)g->number, g->session,
-			    (g->flags & AGENT_GENERATION_FORK) != 0);
+	char text[AGENT_NAME_MAX + 128];
 
-	mkdir("/run/cryo", 0755);
-	return !put_file("/run/cryo/generation", text);
+	snprintf(text, sizeof(text), "generation=%llu\nsession=%s\nfork=%d\n",
+		 (unsigned long long)g->number, g->session,
+		 (g->flags & AGENT_GENERATION_FORK) != 0);
+	return !put_file(RUN_DIR "/generation", text);
 }
 
 static bool put_line(const char *path, const char *line)
 {
-	SCOPED_FREE char *text = base_printf("%s\n", line);
+	char text[AGENT_NAME_MAX + 2];
 
+	snprintf(text, sizeof(text), "%s\n", line);
 	return !put_file(path, text);
 }
 
@@ -154,12 +154,23 @@ static int identity(const struct agent_generation *g, uint32_t *done)
 	if (len) {
 		if (sethostname(g->hostname, len))
 			return -errno;
-		put_line("/etc/hostname", g->hostname);
+		put_line(RUN_DIR "/hostname", g->hostname);
 		*done |= AGENT_DONE_HOSTNAME;
 	}
-	if (*g->machine_id && put_line("/etc/machine-id", g->machine_id))
+	if (*g->machine_id && put_line(RUN_DIR "/machine-id", g->machine_id))
 		*done |= AGENT_DONE_MACHINE_ID;
 	return 0;
+}
+
+/* Hooks are found and started by a worker: user processes may go on. */
+static bool start_hooks(struct agent *a, uint64_t id)
+{
+	struct job *j = job_new(AGENT_GENERATION, id);
+
+	if (!worker_submit(a->files, j))
+		return true;
+	job_free(j);
+	return false;
 }
 
 void machine_generation(struct agent *a, const struct agent_msg *m)
@@ -182,9 +193,7 @@ void machine_generation(struct agent *a, const struct agent_msg *m)
 		return;
 	}
 	/* asked twice, the files are the same, but hooks run once */
-	if (g->flags & AGENT_GENERATION_FORK && !again)
-		r->nr_hooks = spawn_hooks(HOOKS_DIR, HOOKS_MAX);
-	if (r->nr_hooks)
+	if (g->flags & AGENT_GENERATION_FORK && (again || start_hooks(a, m->id)))
 		r->done |= AGENT_DONE_HOOKS;
 	channel_send(a, &d);
 }

@@ -402,15 +402,13 @@ static _Noreturn void hooks_run(char *const *path, uint32_t nr)
 	_exit(0);
 }
 
-uint32_t spawn_hooks(const char *folder, uint32_t max)
+void spawn_hooks(const char *folder)
 {
 	char *path[HOOKS_MAX];
-	uint32_t nr = hooks_find(folder, path, MIN(max, HOOKS_MAX));
-	pid_t pid = nr ? fork() : 1;
+	uint32_t nr = hooks_find(folder, path, HOOKS_MAX);
 
-	if (!pid)
+	if (nr && !fork())
 		hooks_run(path, nr);
 	for (uint32_t i = 0; i < nr; i++)
 		free(path[i]);
-	return pid > 0 ? nr : 0;
 }

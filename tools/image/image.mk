@@ -27,5 +27,11 @@ $(IMAGE_TINY)/template.json: $(B)/cryo-agent tools/image/tiny.sh \
 image: $(IMAGE_TINY)/template.json ## build the guest template tiny
 
 # tests that run the agent need it beside them
-$(B)/tests/unit/backend_agent_link $(B)/tests/unit/backend_agent_native: \
-	| $(B)/cryo-agent
+$(B)/tests/unit/backend_agent_native: | $(B)/cryo-agent
+units: $(B)/tests/e2e/guest_boot
+
+$(B)/tests/e2e/guest_boot: $(call obj,tests/e2e/guest_boot.c) \
+		$(call libs,backend)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(call ldlibs,backend)
