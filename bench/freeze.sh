@@ -28,6 +28,7 @@ point_samples() {
 # --- even ---------------------------------------------------------------------
 even='f=/dev/shm/even
 dd if=/dev/urandom of=$f bs=4k count=5120 2>/dev/null
+: >/dev/shm/ready
 while :; do
 	i=0
 	while [ $i -lt 240 ]; do
@@ -39,9 +40,10 @@ while :; do
 done'
 id=$(cryo create --snapshot-every 60s) || bail "create"
 cryo exec "$id" --detach -- sh -c "$even" >/dev/null || bail "exec"
-# the first holds the whole file: what is measured comes after it
-wait_for 180 at_least_points "$id" 1 || bail "no rolling point"
-first=$(points "$id" | wc -l)
+wait_for 120 guest "$id" test -e /dev/shm/ready || bail "no guest"
+# the next holds the whole file: what is measured comes after it
+first=$(($(nr_points "$id") + 1))
+wait_for 180 at_least_points "$id" $first || bail "no rolling point"
 wait_for $((MINUTES * 60 + 120)) at_least_points "$id" $((first + MINUTES)) ||
 	bail "rolling points do not come"
 skip=$(points "$id" | sed -n "${first}p" | jq .seq)
@@ -71,9 +73,9 @@ while [ $i -lt "$BURSTS" ]; do
 	end=$(now_ms)
 	sleep 0.3
 	echo "seen-capture $start $end" >>"$T/windows"
+	rest=$((end - start + 300))
 	start=$(now_ms)
-	sleep "$(awk -v ms=$((end - start + 300)) 'BEGIN {
-		print ms > 50 ? ms / 1000 : 0.05 }')"
+	sleep "$((rest / 1000)).$(printf %03d $((rest % 1000)))"
 	echo "seen-quiet $start $(now_ms)" >>"$T/windows"
 	i=$((i + 1))
 done

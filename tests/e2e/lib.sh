@@ -289,10 +289,12 @@ guest() {
 	cryo exec "$guest_id" -- "$@"
 }
 
+# a list as one array, as a page, or as one item after the other
+items='if type == "array" then .[] else .items[]? // . end'
+
 # points ID: one point a line, as JSON, oldest first
 points() {
-	cryo snapshots --json "$1" | jq -c 'if type == "array" then .[]
-		elif .items then .items[] else . end'
+	cryo snapshots --json "$1" | jq -c "$items" | jq -sc 'sort_by(.seq)[]'
 }
 
 nr_points() { # ID
@@ -309,8 +311,7 @@ events() {
 }
 
 rm_all() (
-	for s in $(cryo ls --json 2>/dev/null | jq -r '.. | .id? // empty' |
-		sort -u); do
+	for s in $(cryo ls --json 2>/dev/null | jq -r "$items | .id"); do
 		timeout 30 "$B/cryo" rm "$s" >/dev/null 2>&1
 	done
 )
