@@ -245,6 +245,20 @@ static void machine_disk(struct machine *m, const struct image *im, int sock)
 		die("disk", &e);
 }
 
+/* Where QEMU saves device state to: a memfd, write-only for it. */
+static void machine_state_file(struct machine *m)
+{
+	int rd = memfd_create("state", MFD_CLOEXEC), wr;
+	SCOPED_FREE char *path = base_printf("/proc/self/fd/%d", rd);
+	struct err e;
+
+	wr = open(path, O_WRONLY | O_CLOEXEC);
+	if (rd < 0 || wr < 0)
+		die("memfd", NULL);
+	if (qmp_set_state_file(m->qmp, wr, rd, WAIT_MS, &e))
+		die("state file", &e);
+}
+
 /* `ram_fd` is sealed and stays the caller's. */
 static void machine_start(struct machine *m, const struct image *im,
 			  enum vmm_mode mode, int ram_fd)
@@ -414,6 +428,7 @@ static void image_park(struct image *im)
 	struct err e;
 
 	machine_boot(&m, im);
+	machine_state_file(&m);
 	machine_exec(&m);
 	if (qmp_vm_stop(m.qmp, WAIT_MS, &e) ||
 	    qmp_vm_save_devices(m.qmp, &im->state, WAIT_MS, &e))
@@ -488,6 +503,7 @@ static void do_freeze(struct image *im, int n)
 	struct machine m;
 
 	machine_boot(&m, im);
+	machine_state_file(&m);
 	for (int i = 0; i < n; i++) {
 		machine_exec(&m); /* the guest has run in between */
 		freeze_once(&m);
