@@ -241,7 +241,14 @@ up() {
 	UP_PID=$!
 	wait_for 60 up_ready || bail "cryo up does not answer"
 	kill -0 "$UP_PID" 2>/dev/null || bail "cryo up has ended"
+	# it answers first and takes in the image beside it then
+	[ ! -e "$B/image/tiny/template.json" ] ||
+		wait_for 60 has_template || bail "template tiny does not come"
 	proc_remember
+}
+
+has_template() {
+	cryo template ls --json | jq -e 'select(.name == "tiny:latest")'
 }
 
 up_ready() {
