@@ -5,7 +5,7 @@
  *   DATA/lock                       held by flock while a daemon owns it
  *   DATA/log/                       LMDB; ballast
  *   DATA/keys/{tenant,session,tmp}/ wrapped keys; provider.key
- *   DATA/packs/ab/SESSION/          packs of a session
+ *   DATA/packs/ab/SESSION/          packs of a session; base/: granted ones
  *   DATA/templates/                 images, by digest
  *   DATA/overlays/                  sealed disks of running sandboxes
  *   DATA/transcripts/               sealed output of execs

@@ -36,7 +36,7 @@ struct evlog {
 	struct lmdb_env *env;
 	struct keys *keys;
 	char *data;
-	bool read_only;
+	enum evlog_mode mode;
 	uint8_t tag_key[CRYPT_KEY_LEN];
 	uint8_t head_key[CRYPT_KEY_LEN];
 	uint8_t row_key[CRYPT_KEY_LEN];
@@ -210,18 +210,19 @@ static int start_in(struct evlog *log, struct lmdb_txn *txn, struct err *e)
 	uint8_t version[4];
 	int r = check_version(txn, e);
 
-	if (r == -ENOENT && log->read_only)
+	if (r == -ENOENT && log->mode != EVLOG_WRITE)
 		return err_set(e, -ENOENT, ERR_NOT_FOUND,
 			       "log: nothing was ever written to it");
 	if (r == -ENOENT) {
 		put_u32(version, EVLOG_FORMAT);
 		r = format_put(txn, key_version, version, sizeof(version), e);
 	}
-	if (!r)
-		r = evlog_head(log, txn, &log->head, e);
+	if (r || log->mode == EVLOG_INSPECT)
+		return r;
+	r = evlog_head(log, txn, &log->head, e);
 	if (!r)
 		r = check_end(txn, &log->head, e);
-	if (!r && !log->read_only)
+	if (!r && log->mode == EVLOG_WRITE)
 		r = next_generation(log, txn, e);
 	return r;
 }
@@ -229,12 +230,12 @@ static int start_in(struct evlog *log, struct lmdb_txn *txn, struct err *e)
 static int start(struct evlog *log, struct err *e)
 {
 	struct lmdb_txn *txn;
-	int r = lmdb_txn_begin(&txn, log->env, !log->read_only, e);
+	int r = lmdb_txn_begin(&txn, log->env, log->mode == EVLOG_WRITE, e);
 
 	if (r)
 		return r;
 	r = start_in(log, txn, e);
-	if (!r && !log->read_only)
+	if (!r && log->mode == EVLOG_WRITE)
 		return lmdb_txn_commit(txn, e);
 	lmdb_txn_abort(txn);
 	return r;
@@ -247,7 +248,7 @@ static int open_env(struct evlog *log, struct err *e)
 		[EVLOG_TABLE_BY_SESSION] = { "by_session", false },
 		[EVLOG_TABLE_FORMAT] = { "format", false },
 	};
-	const struct lmdb_options o = { .read_only = log->read_only };
+	const struct lmdb_options o = { .read_only = log->mode != EVLOG_WRITE };
 	char dir[PATH_MAX];
 
 	for (int t = 0; t < TABLE_NR; t++)
@@ -255,20 +256,20 @@ static int open_env(struct evlog *log, struct err *e)
 	if (snprintf(dir, sizeof(dir), "%s/log", log->data) >= (int)sizeof(dir))
 		return err_set(e, -ENAMETOOLONG, ERR_INVALID,
 			       "data folder: path too long");
-	if (!log->read_only && mkdir(dir, 0700) && errno != EEXIST)
+	if (log->mode == EVLOG_WRITE && mkdir(dir, 0700) && errno != EEXIST)
 		return err_sys(e, errno, "make folder %s", dir);
 	return lmdb_env_open(&log->env, dir, tables, ARRAY_LEN(tables), &o, e);
 }
 
 int evlog_open(struct evlog **ret, const char *data, struct keys *keys,
-	       bool read_only, struct err *e)
+	       enum evlog_mode mode, struct err *e)
 {
 	SCOPED(evlog_close_p) struct evlog *log = base_alloc(sizeof(*log));
 	int r;
 
 	log->keys = keys;
 	log->data = base_strdup(data);
-	log->read_only = read_only;
+	log->mode = mode;
 	keys_node_derive(keys, EVRECORD_TAG_LABEL, NULL, 0, log->tag_key,
 			 sizeof(log->tag_key));
 	keys_node_derive(keys, "cryo-head-v1", NULL, 0, log->head_key,
@@ -436,7 +437,7 @@ int evlog_begin(struct evlog *log, struct err *e)
 {
 	int r;
 
-	PRE(!log->txn && !log->read_only);
+	PRE(!log->txn && log->mode == EVLOG_WRITE);
 	keep_reserve(log);
 	r = lmdb_txn_begin(&log->txn, log->env, true, e);
 	if (r)

@@ -27,14 +27,20 @@ struct evlog_head {
 	uint8_t hash[CHAIN_HASH_LEN];
 };
 
+enum evlog_mode {
+	EVLOG_WRITE,
+	EVLOG_READ, /* makes and changes nothing; beside a writer too */
+	EVLOG_INSPECT, /* as read, and opens a broken log as well */
+};
+
 /*
- * Opens DATA/log (made if missing, unless read_only). Checks the format
+ * Opens DATA/log (made if missing, by EVLOG_WRITE). Checks the format
  * version (-EPROTONOSUPPORT: newer), the head and the last record's link
  * (-EBADMSG). `keys` is kept by reference and outlives the log. A process
  * opens one data folder's log once.
  */
 int evlog_open(struct evlog **ret, const char *data, struct keys *keys,
-	       bool read_only, struct err *e);
+	       enum evlog_mode mode, struct err *e);
 void evlog_close(struct evlog *log); /* no view open; NULL is fine */
 void evlog_close_p(struct evlog **log);
 

@@ -266,7 +266,8 @@ int rowbox_scan(struct rowbox *r, struct lmdb_txn *txn, enum table t,
 	bool inclusive;
 	int n;
 
-	PRE(prefix_len <= ROW_KEY_MAX && IMPLIES(from, from_len > 0));
+	PRE(prefix_len <= ROW_KEY_MAX);
+	from = from_len ? from : NULL;
 	n = lmdb_cur_open(&c, txn, t, e);
 	if (n)
 		return n;

@@ -32,7 +32,7 @@ static bool node_open(struct node *n, struct err *e)
 {
 	*n = (struct node){ 0 };
 	return !keys_open(&n->keys, help_tmp(), NULL, false, &clock_real, e) &&
-	       !evlog_open(&n->log, help_tmp(), n->keys, false, e);
+	       !evlog_open(&n->log, help_tmp(), n->keys, EVLOG_WRITE, e);
 }
 
 static void node_close(struct node *n)

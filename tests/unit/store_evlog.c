@@ -28,7 +28,8 @@ static struct node node_open(const char *name, bool read_only)
 	mkdir(n.data, 0700);
 	if (keys_open(&n.keys, n.data, NULL, read_only, &clock_real, &e))
 		bail("%s", e.msg);
-	if (evlog_open(&n.log, n.data, n.keys, read_only, &e))
+	if (evlog_open(&n.log, n.data, n.keys,
+		       read_only ? EVLOG_READ : EVLOG_WRITE, &e))
 		bail("%s", e.msg);
 	return n;
 }
@@ -49,7 +50,7 @@ static int open_result(const char *name, struct err *e)
 
 	if (r)
 		return r;
-	r = evlog_open(&log, help_path(name), keys, false, e);
+	r = evlog_open(&log, help_path(name), keys, EVLOG_WRITE, e);
 	evlog_close(log);
 	keys_close(keys);
 	return r;
@@ -429,6 +430,18 @@ static void test_tampered(void)
 
 	is_int(tampered("t0", no_change, &e), 0, "unchanged: opens");
 	is_int(tampered("t1", cut_last, &e), -EBADMSG, "cut off: %s", e.msg);
+	{
+		struct keys *keys;
+		struct evlog *log = NULL;
+
+		keys_open(&keys, help_path("t1"), NULL, true, &clock_real, &e);
+		is_int(evlog_open(&log, help_path("t1"), keys, EVLOG_READ, &e),
+		       -EBADMSG, "also to read");
+		is_int(evlog_open(&log, help_path("t1"), keys, EVLOG_INSPECT, &e),
+		       0, "but it can be inspected: %s", e.msg);
+		evlog_close(log);
+		keys_close(keys);
+	}
 	is_int(tampered("t2", change_hash, &e), -EBADMSG, "hash: %s", e.msg);
 	is_int(tampered("t3", change_time, &e), -EBADMSG, "time: %s", e.msg);
 	is_int(tampered("t4", rewrite_head, &e), -EBADMSG, "head: %s", e.msg);

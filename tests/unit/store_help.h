@@ -1,8 +1,8 @@
 /*
  * store_help: a folder to test in, bytes from hex, and events to append.
  */
-#ifndef TESTS_STORE_HELP_H
-#define TESTS_STORE_HELP_H
+#ifndef TESTS_UNIT_STORE_HELP_H
+#define TESTS_UNIT_STORE_HELP_H
 
 #include <fcntl.h>
 #include <ftw.h>
