@@ -108,7 +108,7 @@ struct command {
 	bool admin; /* local administration: any tenant */
 	char actor[EVENT_ACTOR_LEN];
 	char session[ID_LEN + 1];
-	char operation[ID_LEN + 1]; /* outcome: the effect's; else engine's */
+	char operation[ID_LEN + 1]; /* outcome: the effect's; else leave it */
 	uint64_t epoch; /* outcome: the effect's */
 	struct command_idem idem;
 	bool no_wait; /* refuse with BUSY instead of queueing behind another */

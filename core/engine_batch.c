@@ -226,31 +226,28 @@ static bool hold(struct engine *en, struct command *c)
 	return same < en->conf.deferred_max;
 }
 
-/* The session is free: those who waited for it try again, in order. */
-static void release(struct engine *en, const char *session)
+/* Some session is free: all who wait try again, in order, before others. */
+static void release(struct engine *en)
 {
-	struct command **at = &en->held, *c, *list = NULL, **end = &list;
-
 	pthread_mutex_lock(&en->lock);
-	en->held_last = NULL;
-	while ((c = *at)) {
-		if (strcmp(c->session, session)) {
-			en->held_last = c;
-			at = &c->next;
-			continue;
-		}
-		*at = c->next;
-		c->next = NULL;
-		*end = c;
-		end = &c->next;
-	}
-	if (list) {
-		*end = en->first;
+	if (en->held) {
+		en->held_last->next = en->first;
 		if (!en->first)
-			en->last = CONTAINER_OF(end, struct command, next);
-		en->first = list;
+			en->last = en->held_last;
+		en->first = en->held;
+		en->held = en->held_last = NULL;
 	}
 	pthread_mutex_unlock(&en->lock);
+}
+
+/* Did it end an operation, or leave its session without one? */
+static bool freed(const struct job *j)
+{
+	for (int i = 0; i < j->d.nr_events; i++)
+		if (j->d.events[i].type == EVENT_OPERATION_DONE ||
+		    j->d.events[i].type == EVENT_OPERATION_FAILED)
+			return true;
+	return j->d.nr_events && (!j->have_after || !j->after.op.id[0]);
 }
 
 static void wake(struct engine *en, const struct job *j)
@@ -288,17 +285,14 @@ static void start_effects(struct engine *en, struct job *j)
 /* Order matters: all replies, then all effects, then what follows. */
 static void after_commit(struct engine *en, int nr, bool wrote)
 {
-	for (int i = 0; i < nr; i++) {
-		char session[ID_LEN + 1];
-		struct job *j = &en->jobs[i];
-		bool is_free = j->d.nr_events &&
-			       (!j->have_after || !j->after.op.id[0]);
+	bool some_free = false;
 
-		base_strcpy(session, sizeof(session), j->c->session);
-		finish(en, j);
-		if (is_free)
-			release(en, session);
+	for (int i = 0; i < nr; i++) {
+		some_free |= freed(&en->jobs[i]);
+		finish(en, &en->jobs[i]);
 	}
+	if (some_free)
+		release(en);
 	for (int i = 0; i < nr; i++)
 		start_effects(en, &en->jobs[i]);
 	for (int i = 0; i < nr; i++) {

@@ -144,22 +144,33 @@ static int for_create(const struct gather *g)
 	return rc || !g->f->have_template ? rc : park(g);
 }
 
+/* Is the name or the id of child i in use, also by one before it? */
+static int for_child(const struct gather *g, int i)
+{
+	const struct command_child *all = g->c->children, *child = &all[i];
+	bool name = false, id = false;
+	int rc = session_name(g, g->s->tenant, child->name, &name);
+
+	if (!rc)
+		rc = has_row(g, TABLE_SESSIONS, child->id, &id);
+	for (int k = 0; k < i; k++) {
+		name |= child->name[0] && !strcmp(child->name, all[k].name);
+		id |= !strcmp(child->id, all[k].id);
+	}
+	if (!rc && (name || id) && !g->f->child_taken) {
+		g->f->child_taken = i + 1;
+		g->f->child_id_taken = id;
+	}
+	return rc;
+}
+
 static int for_fork(const struct gather *g)
 {
 	const struct command *c = g->c;
 	int rc = count_sessions(g, g->s->tenant);
 
-	for (int i = 0; !rc && i < c->nr_children; i++) {
-		bool taken, twice = false;
-
-		rc = session_name(g, g->s->tenant, c->children[i].name, &taken);
-		for (int k = 0; k < i; k++)
-			twice |= c->children[i].name[0] &&
-				 !strcmp(c->children[i].name,
-					 c->children[k].name);
-		if (!rc && (taken || twice) && !g->f->child_taken)
-			g->f->child_taken = i + 1;
-	}
+	for (int i = 0; !rc && i < c->nr_children; i++)
+		rc = for_child(g, i);
 	return rc ? rc : point(g, c->point[0] ? c->point : g->s->head.id);
 }
 
@@ -203,6 +214,13 @@ static int count_running(const struct gather *g)
 	free(list);
 	g->f->running = (uint32_t)nr;
 	return rc;
+}
+
+static int for_exec_start(const struct gather *g)
+{
+	int rc = by_exec_id(g);
+
+	return rc ? rc : count_running(g);
 }
 
 /* What the guest says is alive is compared with these. */
@@ -249,7 +267,7 @@ static int for_session(const struct gather *g, void (*new_id)(struct id *))
 	case COMMAND_SNAPSHOT:
 		return for_snapshot(g);
 	case COMMAND_EXEC_START:
-		return count_running(g);
+		return for_exec_start(g);
 	case COMMAND_EXEC_SIGNAL:
 		return by_exec_id(g);
 	case COMMAND_EXEC_EXITED:

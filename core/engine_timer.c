@@ -38,6 +38,8 @@ void engine_timer_drop(struct engine *en, enum timer_kind kind, const char *id)
 		*t = en->timers[--en->nr_timers];
 }
 
+/* One that is over keeps its timer: a suspend that fails, say because the
+ * disk is full, is tried again in a minute and not at once. */
 void engine_timer_of_session(struct engine *en, const struct session *s)
 {
 	int64_t now = clock_mono(en->conf.clock);
@@ -45,7 +47,7 @@ void engine_timer_of_session(struct engine *en, const struct session *s)
 
 	if (s->state != SESSION_RUNNING || left == INT64_MAX)
 		engine_timer_drop(en, TIMER_TTL, s->id);
-	else
+	else if (left > 0 || !find(en, TIMER_TTL, s->id))
 		engine_timer_set(en, TIMER_TTL, s->id, now + MAX(left, 0));
 }
 

@@ -86,10 +86,10 @@ static int decode_text(const json_t *o, const char *key, char *ret, size_t len,
 		       bool optional, struct err *e)
 {
 	const char *v = "";
-	int r = json_get_str(o, key, &v, e);
+	int r = 0;
 
-	if (r == -ENOENT && optional)
-		r = 0;
+	if (!optional || json_object_get(o, key))
+		r = json_get_str(o, key, &v, e);
 	if (r)
 		return r;
 	if (!base_strcpy(ret, len, v))

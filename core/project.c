@@ -235,6 +235,26 @@ static int on_accepted(struct project *x)
 	return r ? r : put_idem(x);
 }
 
+/*
+ * The last child ends a fork's operation, perhaps while the parent still
+ * waits for its capture: the parent is free then.
+ */
+static int free_asked(const struct project *x, const char *session)
+{
+	struct session s;
+	int r;
+
+	if (!strcmp(session, x->ev->session))
+		return 0;
+	r = rows_session(&x->r, session, &s, x->e);
+	if (r)
+		return r == -ENOENT ? 0 : r;
+	if (strcmp(s.op.id, text(x, "operation")))
+		return 0;
+	r = session_evolve(&s, x->ev);
+	return r ? r : rows_put_session(x->w, &s, x->e);
+}
+
 static int on_operation_end(struct project *x)
 {
 	bool good = x->ev->type == EVENT_OPERATION_DONE;
@@ -260,6 +280,8 @@ static int on_operation_end(struct project *x)
 	r = rows_put_operation(x->w, &op, x->e);
 	if (!r)
 		r = del(x, TABLE_OPERATIONS_OPEN, op.id, ID_LEN);
+	if (!r)
+		r = free_asked(x, op.session);
 	operation_done(&op);
 	return r;
 }

@@ -31,7 +31,8 @@ enum park_state { PARK_NONE, PARK_BUILDING, PARK_READY };
 struct facts {
 	const struct limits *limits;
 	bool name_taken; /* by another session, or by a point */
-	int child_taken; /* fork: 1 + index of a child whose name is taken */
+	int child_taken; /* fork: 1 + index of a child whose name is taken ... */
+	bool child_id_taken; /* ... or whose id is */
 	uint32_t sessions; /* CREATE, FORK: sessions of the tenant */
 	bool exists; /* admin commands: there is such a row */
 	bool have_template; /* spec.template is known, as: */
@@ -43,7 +44,7 @@ struct facts {
 	struct point point;
 	bool have_op; /* the operation in the session's slot */
 	struct operation op;
-	bool have_exec; /* EXEC_SIGNAL, EXEC_EXITED */
+	bool have_exec; /* EXEC_START: its id is taken; SIGNAL, EXITED */
 	struct exec exec;
 	int nr_execs; /* STARTED, RECOVER, EXEC_HELLO: own execs */
 	struct exec *execs;

@@ -145,6 +145,17 @@ static bool room_for(struct decide *x, uint32_t more)
 	return false;
 }
 
+static bool good_id(struct decide *x, const char *id)
+{
+	if (id_valid(id))
+		return true;
+	decide_refuse(x, -EINVAL, ERR_INVALID,
+		      "\"%.40s\" can't be the id of a session: %d of [a-z0-9], "
+		      "the first a letter",
+		      id, ID_LEN);
+	return false;
+}
+
 static bool creatable(struct decide *x)
 {
 	const struct command *c = x->c;
@@ -162,7 +173,8 @@ static bool creatable(struct decide *x)
 			      "there is a session named \"%s\" already: "
 			      "choose another name or remove it",
 			      c->name);
-	return !decide_refused(x) && good_spec(x, &c->spec) && room_for(x, 1);
+	return !decide_refused(x) && good_id(x, c->session) &&
+	       good_spec(x, &c->spec) && room_for(x, 1);
 }
 
 /* session.created from a row that has been filled in. */
@@ -266,9 +278,14 @@ static bool good_children(struct decide *x)
 		return false;
 	}
 	for (int i = 0; i < c->nr_children; i++)
-		if (!good_name(x, c->children[i].name))
+		if (!good_name(x, c->children[i].name) ||
+		    !good_id(x, c->children[i].id))
 			return false;
-	if (x->f->child_taken)
+	if (x->f->child_id_taken)
+		decide_refuse(x, -EEXIST, ERR_CONFLICT,
+			      "session %s exists already",
+			      c->children[x->f->child_taken - 1].id);
+	else if (x->f->child_taken)
 		decide_refuse(x, -EEXIST, ERR_CONFLICT,
 			      "there is a session named \"%s\" already: "
 			      "choose another name or remove it",

@@ -84,6 +84,10 @@ static bool good_exec(struct decide *x)
 			      "cwd must be an absolute path of at most %d "
 			      "bytes",
 			      EXEC_CWD_MAX);
+	else if (x->f->have_exec || (c->exec[0] && !id_valid(c->exec)))
+		decide_refuse(x, -EEXIST, ERR_CONFLICT,
+			      "\"%s\" is the id of another exec, or none",
+			      c->exec);
 	else if (x->f->running >= x->f->limits->execs_max)
 		decide_refuse(x, -EDQUOT, ERR_LIMIT,
 			      "%u commands run in session %s already, the "

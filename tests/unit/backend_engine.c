@@ -314,7 +314,8 @@ static void test_busy(void)
 		world_ask(&w, world_command(COMMAND_SUSPEND, id));
 	is_int(w.reply.err.code, ERR_BUSY, "only so many may wait");
 	world_ask(&w, world_command(COMMAND_DESTROY, id));
-	is_int(w.reply.rc, 0, "destroy always gets through");
+	is_str(world_state(&w, id), "stopping", "destroy always gets through");
+	is_int(w.reply.err.code, ERR_GONE, "those who waited are told");
 	for (int i = 0; i < 4; i++)
 		world_advance(&w, NS_PER_S);
 	is_str(world_state(&w, id), "none", "destroyed");
