@@ -42,8 +42,7 @@ struct dirty;
 
 /*
  * Takes uffd and pagemap_fd on success. -EOPNOTSUPP: this host can't do the
- * method (then use DIRTY_COMPARE). A userfaultfd that an earlier keeper had
- * registered may be opened again: nothing it saw is lost.
+ * method (then use DIRTY_COMPARE; the descriptors are still the caller's).
  */
 int dirty_open(struct dirty **ret, const struct dirty_conf *c, struct err *e);
 void dirty_free(struct dirty *d);

@@ -17,12 +17,23 @@
 #define HELPER_FDS_MAX 12u
 #define HELPER_DIGEST 32u
 
-/* Descriptors that cryod finds open at its start. */
+/*
+ * cryod starts with the data folder as its working folder and should use
+ * names relative to it (its user may not be able to walk there from "/"),
+ * with an environment of PATH and CRYO_LOG, in a session of its own, and
+ * with these descriptors open besides 0 (/dev/null), 1 and 2.
+ */
 #define HELPER_CRYOD_FD 3 /* its end of the socketpair */
 #define HELPER_CRYOD_LOCK_FD 4 /* lock of the data folder: keep it open */
 
-/* Descriptors that cryo-vm finds open at its start; 0 and 1 are /dev/null. */
-#define HELPER_VM_LISTEN_FD 3 /* its listening socket; 2 is the log */
+/*
+ * Descriptors that cryo-vm finds open at its start; 0 and 1 are /dev/null, 2
+ * is its log. The state file is a memfd for device state, opened twice: see
+ * qmp_set_state_file().
+ */
+#define HELPER_VM_LISTEN_FD 3	/* its listening socket */
+#define HELPER_VM_STATE_WR_FD 4 /* write-only */
+#define HELPER_VM_STATE_RD_FD 5 /* read-write */
 
 /*
  * Who is who: cryod has uid_base; slot i has two uids of its own.

@@ -15,7 +15,7 @@
 #include "core/json.h"
 
 #define QMP_LINE_MAX (64u << 10)
-#define QMP_STATE_MAX (16u << 20) /* bytes of saved device state */
+#define QMP_STATE_MAX (1u << 20) /* bytes of saved device state */
 
 struct qmp;
 
@@ -32,6 +32,15 @@ int qmp_fd(const struct qmp *q); /* for poll: readable -> qmp_pump() */
 
 /* Reads the greeting, negotiates, asks for migration events. First call. */
 int qmp_handshake(struct qmp *q, int timeout_ms, struct err *e);
+
+/*
+ * Gives QEMU a file to save device state to. Takes both descriptors of one
+ * memfd: `wr` opened write-only (QEMU takes nothing else for a write-only
+ * open) and `rd`, readable, our view of it. Once, after the handshake. In
+ * cryo-vm: HELPER_VM_STATE_WR_FD and HELPER_VM_STATE_RD_FD.
+ */
+int qmp_set_state_file(struct qmp *q, int wr, int rd, int timeout_ms,
+		       struct err *e);
 
 /*
  * Takes what is there without waiting and delivers its events. -EPIPE: the
@@ -66,8 +75,8 @@ int qmp_vm_status(struct qmp *q, char *ret, size_t len, int timeout_ms,
 
 /*
  * Appends the device state of the stopped VM to `ret` (`live:false`, so the
- * disk stays active; may be repeated). The state comes through a pipe: no
- * file, no path, at most QMP_STATE_MAX bytes.
+ * disk stays active; may be repeated), at most QMP_STATE_MAX bytes. Needs
+ * qmp_set_state_file().
  */
 int qmp_vm_save_devices(struct qmp *q, struct buf *ret, int timeout_ms,
 			struct err *e);
