@@ -248,7 +248,7 @@ up() {
 }
 
 has_template() {
-	cryo template ls --json | jq -e 'select(.name == "tiny:latest")'
+	cryo template ls --json | jq -se 'any(.name == "tiny:latest")'
 }
 
 up_ready() {
@@ -342,4 +342,4 @@ tidy() {
 	exit "$status"
 }
 trap tidy EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP PIPE
