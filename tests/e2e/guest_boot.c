@@ -85,7 +85,7 @@ static PRINTF(2, 3) void arg(struct args *a, const char *fmt, ...)
 
 /* `ram`: memfd; `state`: device state to start from, or -1 to boot. */
 static void qemu_args(struct args *a, int ram, int state, int agent, int qmp,
-		      const char *disk)
+		      const char *disk, int cpus)
 {
 	arg(a, "qemu-system-x86_64");
 	arg(a, "-machine");
@@ -98,7 +98,7 @@ static void qemu_args(struct args *a, int ram, int state, int agent, int qmp,
 	arg(a, "-m");
 	arg(a, "256");
 	arg(a, "-smp");
-	arg(a, "1");
+	arg(a, "%d", cpus);
 	arg(a, "-object");
 	arg(a,
 	    "memory-backend-file,id=ram0,size=256M,share=%s,"
@@ -159,7 +159,7 @@ static char *copy_disk(const char *from, const char *name)
 	return to;
 }
 
-static void vm_start(struct vm *vm, int ram, int state, const char *disk)
+static void vm_start(struct vm *vm, int ram, int state, const char *disk, int cpus)
 {
 	struct args a = { .n = 0 };
 	int agent[2], qmp[2];
@@ -169,7 +169,7 @@ static void vm_start(struct vm *vm, int ram, int state, const char *disk)
 		bail("socketpair");
 	fcntl(agent[0], F_SETFD, FD_CLOEXEC);
 	fcntl(qmp[0], F_SETFD, FD_CLOEXEC);
-	qemu_args(&a, ram, state, agent[1], qmp[1], disk);
+	qemu_args(&a, ram, state, agent[1], qmp[1], disk, cpus);
 	vm->pid = fork();
 	if (!vm->pid) {
 		execvp(a.v[0], a.v);
@@ -511,7 +511,7 @@ static void check_restore(struct vm *vm, int ram, const char *disk)
 		snprintf(name, sizeof(name), "fork-%d", i);
 		own = copy_disk(disk, name);
 		lseek(state, 0, SEEK_SET);
-		vm_start(&fork_vm, image_fd, state, own);
+		vm_start(&fork_vm, image_fd, state, own, 1);
 		if (!qmp(&fork_vm, "{\"execute\":\"qmp_capabilities\"}\n"))
 			bail("QMP");
 		usleep(500000);
@@ -523,6 +523,63 @@ static void check_restore(struct vm *vm, int ram, const char *disk)
 	ok(strcmp(line[0], line[1]), "two forks draw different numbers");
 	close(state);
 	close(image_fd);
+}
+
+/* --- two CPUs ------------------------------------------------------------------- */
+
+/* Prints the guest's uptime in hundredths as often as it can. */
+static const char uptime_loop[] =
+	"while read u rest < /proc/uptime; do echo $u; done";
+
+/* The longest time between two lines, in ms. */
+static long longest_gap(struct host_exec *x)
+{
+	const char *at = host_out(x, AGENT_STDOUT);
+	double last = 0, now, gap = 0;
+
+	while (strchr(at, '\n') && sscanf(at, "%lf", &now) == 1) {
+		if (last > 0 && now - last > gap)
+			gap = now - last;
+		last = now;
+		at = strchr(at, '\n') + 1;
+	}
+	return (long)(gap * 1000);
+}
+
+/* Held, no CPU runs user processes: all of them miss that time. */
+static void check_hold(int ram, const char *disk)
+{
+	struct host_exec *x[4];
+	struct vm vm;
+	struct host *h = &vm.h;
+	struct err e;
+
+	vm_start(&vm, ram, -1, disk, 2);
+	if (!qmp(&vm, "{\"execute\":\"qmp_capabilities\"}\n"))
+		bail("QMP");
+	is_int(host_reset(h, true), 0, "a machine with two CPUs");
+	is_int(h->reply.hello.nr_cpus, 2, "it has two");
+	for (int i = 0; i < 4; i++)
+		if (!(x[i] = host_sh(h, "user", 0, uptime_loop)))
+			bail("loop");
+	host_for(h, 1000);
+	for (int i = 0; i < 4; i++) /* not the start, not the scheduling */
+		buf_reset(&x[i]->out[0]);
+	h->answered = false;
+	agent_link_quiesce(h->l, AGENT_QUIESCE_HOLD, 0, 200, HOST_WAIT_MS,
+			   host_on_reply, h, &e);
+	host_wait(h, &h->answered);
+	is_int(h->reply.quiesced.flags, AGENT_QUIESCE_HOLD, "both are held");
+	/* nobody ends it: it must end by itself, and the silence here */
+	usleep(400000);
+	h->answered = false;
+	agent_link_unquiesce(h->l, HOST_WAIT_MS, host_on_reply, h, &e);
+	ok(host_wait(h, &h->answered) && !h->ret, "the agent goes on");
+	host_for(h, 300);
+	for (int i = 0; i < 4; i++)
+		ok(longest_gap(x[i]) >= 170 && !x[i]->wrong,
+		   "loop %d stood still for %ld ms", i, longest_gap(x[i]));
+	vm_kill(&vm);
 }
 
 int main(int argc, char **argv)
@@ -541,7 +598,7 @@ int main(int argc, char **argv)
 		bail("memfd");
 	snprintf(path, sizeof(path), "%s/disk.img", image);
 	disk = copy_disk(path, "boot.img");
-	vm_start(&vm, ram, -1, disk);
+	vm_start(&vm, ram, -1, disk, 1);
 	if (!qmp(&vm, "{\"execute\":\"qmp_capabilities\"}\n"))
 		bail("QMP");
 	check_boot(&vm);
@@ -554,6 +611,7 @@ int main(int argc, char **argv)
 	check_clock(&vm.h);
 	check_restore(&vm, ram, disk);
 	vm_kill(&vm);
+	check_hold(ram, disk);
 	free(disk);
 	return tap_done();
 }

@@ -392,7 +392,7 @@ static void test_folders(struct host *h)
 			break;
 		rest = (struct agent_bytes){ h->data.p, (uint32_t)h->data.len };
 		while (agent_entry_next(&rest, &en) > 0) {
-			nr = atoi(en.name + 5);
+			nr = (int)strtol(en.name + 5, NULL, 10);
 			twice |= got[nr]++ > 0;
 			seen++;
 		}

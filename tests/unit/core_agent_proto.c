@@ -43,85 +43,78 @@ static const struct {
 			  "fbffffffffffffff016c238f59f5656e64" },
 };
 
-/* The messages that the vectors spell out. `b` keeps their lists. */
-static void vector_message(size_t i, struct agent_msg *m, struct buf b[2])
+static struct agent_bytes bytes_of(const struct buf *b)
+{
+	return (struct agent_bytes){ b->p, (uint32_t)b->len };
+}
+
+static void vector_exec_start(struct agent_msg *m, struct buf b[2])
+{
+	agent_strs_add(&b[0], "sh");
+	agent_strs_add(&b[0], "-c");
+	agent_strs_add(&b[0], "exit 3");
+	agent_strs_add(&b[1], "A=1");
+	m->exec_start.tag = TAG;
+	m->exec_start.flags = AGENT_EXEC_STDIN;
+	m->exec_start.user = "user";
+	m->exec_start.cwd = "/tmp";
+	m->exec_start.argv = (struct agent_strs){ 3, bytes_of(&b[0]) };
+	m->exec_start.env = (struct agent_strs){ 1, bytes_of(&b[1]) };
+}
+
+static void vector_hello(struct agent_msg *m, struct buf *b)
 {
 	static const uint8_t boot[16] = { 0, 1, 2,  3,	4,  5,	6,  7,
 					  8, 9, 10, 11, 12, 13, 14, 15 };
 	struct agent_exec_state x = { TAG, AGENT_EXEC_RUNNING, 42, 5, 10, 20, 0,
 				      7 };
+
+	agent_exec_add(b, &x);
+	m->hello.version = 1;
+	m->hello.boot_id = (struct agent_bytes){ boot, 16 };
+	m->hello.mono_ns = 123456789;
+	m->hello.generation = 2;
+	m->hello.nr_cpus = 1;
+	m->hello.agent = "t";
+	m->hello.nr_execs = 1;
+	m->hello.execs = bytes_of(b);
+}
+
+static void vector_entries(struct agent_msg *m, struct buf *b)
+{
 	struct agent_entry en = { 0100644, 1000, 1000, 12, 1700000000000000000,
 				  "f" };
 
+	agent_entry_add(b, &en);
+	m->file_entries = (struct agent_file_entries){ 0, 1, bytes_of(b) };
+}
+
+/* The messages that the vectors spell out. `b` keeps their lists. */
+static void vector_message(size_t i, struct agent_msg *m, struct buf b[2])
+{
+	static const struct agent_msg simple[ARRAY_LEN(vectors)] = {
+		{ .type = AGENT_RESET, .id = 0x1122334455667788, .reset = { 1, 1 } },
+		{ .type = AGENT_PING, .id = 7 },
+		{ .type = AGENT_EXEC_START, .id = 8 },
+		{ .type = AGENT_OUT,
+		  .out = { TAG, AGENT_STDOUT, 4096, { (const uint8_t *)"hi\n", 3 } } },
+		{ .type = AGENT_EXITED,
+		  .exited = { TAG, 137, 9, 3, 0, 1000, 2000 } },
+		{ .type = AGENT_HELLO, .id = 0x1122334455667788 },
+		{ .type = AGENT_FAILED, .id = 8, .failed = { 2, "no" } },
+		{ .type = AGENT_FILE_ENTRIES, .id = 9 },
+		{ .type = AGENT_SETTIME_DONE, .id = 10, .settime_done = { -5, 1 } },
+	};
+
 	buf_reset(&b[0]);
 	buf_reset(&b[1]);
-	*m = (struct agent_msg){ 0 };
-	switch (i) {
-	case 0:
-		m->type = AGENT_RESET;
-		m->id = 0x1122334455667788;
-		m->reset = (struct agent_reset){ 1, 1 };
-		return;
-	case 1:
-		m->type = AGENT_PING;
-		m->id = 7;
-		return;
-	case 2:
-		m->type = AGENT_EXEC_START;
-		m->id = 8;
-		agent_strs_add(&b[0], "sh");
-		agent_strs_add(&b[0], "-c");
-		agent_strs_add(&b[0], "exit 3");
-		agent_strs_add(&b[1], "A=1");
-		m->exec_start = (struct agent_exec_start){
-			TAG,
-			AGENT_EXEC_STDIN,
-			"user",
-			"/tmp",
-			{ 3, { b[0].p, (uint32_t)b[0].len } },
-			{ 1, { b[1].p, (uint32_t)b[1].len } }
-		};
-		return;
-	case 3:
-		m->type = AGENT_OUT;
-		m->out = (struct agent_out){
-			TAG, AGENT_STDOUT, 4096, { (const uint8_t *)"hi\n", 3 }
-		};
-		return;
-	case 4:
-		m->type = AGENT_EXITED;
-		m->exited =
-			(struct agent_exited){ TAG, 137, 9, 3, 0, 1000, 2000 };
-		return;
-	case 5:
-		m->type = AGENT_HELLO;
-		m->id = 0x1122334455667788;
-		agent_exec_add(&b[0], &x);
-		m->hello = (struct agent_hello){
-			1,	   { boot, 16 },
-			123456789, 2,
-			1,	   "t",
-			1,	   { b[0].p, (uint32_t)b[0].len }
-		};
-		return;
-	case 6:
-		m->type = AGENT_FAILED;
-		m->id = 8;
-		m->failed = (struct agent_failed){ 2, "no" };
-		return;
-	case 7:
-		m->type = AGENT_FILE_ENTRIES;
-		m->id = 9;
-		agent_entry_add(&b[0], &en);
-		m->file_entries = (struct agent_file_entries){
-			0, 1, { b[0].p, (uint32_t)b[0].len }
-		};
-		return;
-	default:
-		m->type = AGENT_SETTIME_DONE;
-		m->id = 10;
-		m->settime_done = (struct agent_settime_done){ -5, 1 };
-	}
+	*m = simple[i];
+	if (m->type == AGENT_EXEC_START)
+		vector_exec_start(m, b);
+	else if (m->type == AGENT_HELLO)
+		vector_hello(m, &b[0]);
+	else if (m->type == AGENT_FILE_ENTRIES)
+		vector_entries(m, &b[0]);
 }
 
 static void feed(struct agent_dec *d, const void *p, size_t len)

@@ -11,8 +11,8 @@
  *     spawn.c    fork, user, exec      files.c  files, on a worker
  *     machine.c  clock, RNG, identity  hold.c   keeps all CPUs
  */
-#ifndef AGENT_AGENT_H
-#define AGENT_AGENT_H
+#ifndef TOOLS_AGENT_AGENT_H
+#define TOOLS_AGENT_AGENT_H
 
 #include "core/agent_proto.h"
 #include "tools/agent/exec.h"

@@ -40,7 +40,8 @@ static _Noreturn PRINTF(1, 2) void boot_fail(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line + at, sizeof(line) - at - 1, fmt, ap);
 	va_end(ap);
-	strcat(line, "\n");
+	at = strlen(line);
+	line[at] = '\n'; /* the array is zeroed behind it */
 	fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, line, strlen(line)) < 0)
 		fputs(line, stderr);

@@ -17,6 +17,8 @@
  *  2. Once FINAL, the totals never change.
  *  3. EXITED goes out after the last OUT was sent.
  */
+#include "tools/agent/exec.h"
+
 #include "tools/agent/agent.h"
 
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  * keeps what the host has not acknowledged; when it is full its pipe isn't
  * read and the process waits. Nothing is lost, nothing overtakes.
  */
-#ifndef AGENT_EXEC_H
-#define AGENT_EXEC_H
+#ifndef TOOLS_AGENT_EXEC_H
+#define TOOLS_AGENT_EXEC_H
 
 #include "core/agent_proto.h"
 #include "tools/agent/ring.h"

@@ -1,8 +1,8 @@
 /*
  * files: reading, writing and listing files for the host, on a worker.
  */
-#ifndef AGENT_FILES_H
-#define AGENT_FILES_H
+#ifndef TOOLS_AGENT_FILES_H
+#define TOOLS_AGENT_FILES_H
 
 #include "tools/agent/worker.h"
 

@@ -3,8 +3,8 @@
  * so that what a snapshot finds running, and what runs first after a restore,
  * is the agent.
  */
-#ifndef AGENT_HOLD_H
-#define AGENT_HOLD_H
+#ifndef TOOLS_AGENT_HOLD_H
+#define TOOLS_AGENT_HOLD_H
 
 #include "core/base.h"
 

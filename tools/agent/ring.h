@@ -3,8 +3,8 @@
  * touched only as far as it was ever filled, so that an exec with little
  * output costs a snapshot little.
  */
-#ifndef AGENT_RING_H
-#define AGENT_RING_H
+#ifndef TOOLS_AGENT_RING_H
+#define TOOLS_AGENT_RING_H
 
 #include "core/base.h"
 

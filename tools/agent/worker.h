@@ -2,8 +2,8 @@
  * worker: a thread that carries out jobs that may block, one after the other
  * in the order they came, and tells the main thread by an eventfd.
  */
-#ifndef AGENT_WORKER_H
-#define AGENT_WORKER_H
+#ifndef TOOLS_AGENT_WORKER_H
+#define TOOLS_AGENT_WORKER_H
 
 #include "core/agent_proto.h"
 
