@@ -22,22 +22,29 @@ resolve() {
 		sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -n 1
 }
 
-find_package() {
+refresh() {
+	apt-get update >&2 || fail "apt-get update failed: the list of" \
+		"packages is needed to find the guest's kernel; check the" \
+		"network and /etc/apt/sources.list"
 	package=$(resolve)
-	if [ -z "$package" ]; then
-		apt-get update >&2 || fail "apt-get update failed: the list of" \
-			"packages is needed to find the guest's kernel;" \
-			"check the network and /etc/apt/sources.list"
-		package=$(resolve)
-	fi
-	[ -n "$package" ] || fail "apt knows no package $meta: Debian's main" \
-		"archive for amd64 must be in /etc/apt/sources.list"
+	[ -n "$package" ] || fail "apt knows no package $meta: check the" \
+		"network, and that Debian's main archive for amd64 is in" \
+		"/etc/apt/sources.list"
 }
 
+fetch() {
+	(cd "$1" && apt-get -o APT::Sandbox::User=root -qq \
+		download "$package" >&2)
+}
+
+# Lists may be missing, or older than the archive: then once more with new ones.
 download() {
-	(cd "$1" && apt-get -o APT::Sandbox::User=root -qq download "$package" \
-		>&2) || fail "download of $package failed: check the network," \
-		"or run apt-get update if the package was replaced by a newer"
+	package=$(resolve)
+	if [ -n "$package" ] && fetch "$1"; then
+		return
+	fi
+	refresh
+	fetch "$1" || fail "download of $package failed: check the network"
 }
 
 number() { # FILE OFFSET BYTES: a little-endian number in it
@@ -71,7 +78,6 @@ fi
 
 mkdir -p "$cache" || fail "can't make $cache: set CRYO_CACHE to a folder" \
 	"that can be written"
-find_package
 new=$(mktemp -d "$cache/.new-XXXXXX")
 trap 'rm -rf "$new"' EXIT
 download "$new"

@@ -142,15 +142,13 @@ digest() {
 }
 
 # Canonical JSON (RFC 8785); `digest` is the SHA-256 of the same without it.
+# $1 is that member, or nothing; $2 $3 $4 the digests of the files.
 describe() {
 	printf '{"cmdline":"%s",%s"disk":"disk.img","disk_bytes":%d,' \
 		"$cmdline" "$1" $((disk_mib << 20))
-	printf '"disk_sha256":"%s","initrd":"initrd.cpio",' \
-		"$(digest "$out/disk.img")"
-	printf '"initrd_sha256":"%s","kernel":"vmlinux",' \
-		"$(digest "$out/initrd.cpio")"
-	printf '"kernel_sha256":"%s","kernel_version":"%s",' \
-		"$(digest "$out/vmlinux")" \
+	printf '"disk_sha256":"%s","initrd":"initrd.cpio",' "$2"
+	printf '"initrd_sha256":"%s","kernel":"vmlinux",' "$3"
+	printf '"kernel_sha256":"%s","kernel_version":"%s",' "$4" \
 		"$(cat "$kernel/release") $(cat "$kernel/version")"
 	printf '"name":"tiny:latest","schema":1}'
 }
@@ -164,6 +162,8 @@ trap 'rm -rf "$work"' EXIT
 make_initrd "$out/initrd.cpio"
 make_disk "$out/disk.img"
 cp "$kernel/vmlinux" "$out/vmlinux"
-sum=$(describe '' | sha256sum | cut -d ' ' -f 1)
-describe "\"digest\":\"$sum\"," >"$work/template.json"
+set -- "$(digest "$out/disk.img")" "$(digest "$out/initrd.cpio")" \
+	"$(digest "$out/vmlinux")"
+sum=$(describe '' "$@" | sha256sum | cut -d ' ' -f 1)
+describe "\"digest\":\"$sum\"," "$@" >"$work/template.json"
 mv "$work/template.json" "$out/template.json"
