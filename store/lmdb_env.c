@@ -21,9 +21,11 @@
 #include "store/lmdb_env.h"
 
 #include <lmdb.h>
+#include <sys/statvfs.h>
 
 #define MAP_SIZE_DEFAULT ((size_t)1 << 40)
 #define READERS_MAX 1022 /* views at a time, all processes together */
+#define DISK_FULL (1u << 20) /* bytes left, at most, on a disk called full */
 #define KEY_MAX 511 /* LMDB's default build */
 
 struct lmdb_env {
@@ -220,12 +222,23 @@ int lmdb_txn_begin(struct lmdb_txn **ret, struct lmdb_env *env, bool write,
 	return 0;
 }
 
+/* LMDB answers EIO to a short write, which is what a full disk gives. */
+static bool disk_full(const struct lmdb_env *env)
+{
+	struct statvfs st;
+
+	return !statvfs(env->dir, &st) &&
+	       (uint64_t)st.f_bavail * st.f_frsize < DISK_FULL;
+}
+
 int lmdb_txn_commit(struct lmdb_txn *txn, struct err *e)
 {
 	struct lmdb_env *env = txn->env;
 	int rc = mdb_txn_commit(txn->txn);
 
 	free(txn);
+	if (rc == EIO && disk_full(env))
+		rc = ENOSPC;
 	return rc ? fail(env, rc, "commit", e) : 0;
 }
 

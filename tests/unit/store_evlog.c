@@ -5,8 +5,11 @@
  */
 #include "store/evlog.h"
 
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 
+#include "store/datadir.h"
 #include "store/view.h"
 #include "tests/unit/store_help.h"
 
@@ -512,6 +515,85 @@ static void test_refused(void)
 	node_close(&n);
 }
 
+/* --- a full disk ---------------------------------------------------------- */
+
+static void fill_up_to(const char *name, uint64_t left)
+{
+	struct datadir_space space;
+	int fd = open(help_path(name), O_WRONLY | O_CREAT, 0600);
+	off_t at = lseek(fd, 0, SEEK_END);
+
+	datadir_space(help_path("small"), &space, NULL);
+	if (space.avail > left &&
+	    posix_fallocate(fd, at, (off_t)(space.avail - left)))
+		bail("fill the disk");
+	close(fd);
+}
+
+/* Appends batches until one fails; the seq of the last that did not. */
+static uint64_t append_until(struct node *n, int want, struct err *e)
+{
+	SCOPED(buf_done) struct buf text = { 0 };
+	uint64_t acked = evlog_last_seq(n->log);
+	int r = 0;
+
+	memset(buf_reserve(&text, 60000), 'x', 60000);
+	text.len = 60000;
+	for (int i = 0; !r && i < 1000; i++) {
+		struct event ev = help_event("x", TENANT, SESSION, i);
+
+		json_put_str(ev.data, "text", buf_cstr(&text));
+		if (evlog_begin(n->log, e) || evlog_append(n->log, &ev, e))
+			bail("append: %s", e->msg);
+		r = evlog_commit(n->log, e);
+		acked = r ? acked : ev.seq;
+		event_done(&ev);
+	}
+	is_int(r, want, "a commit fails: %s", e->msg);
+	return acked;
+}
+
+static void test_full_disk(void)
+{
+	struct err e = { 0 };
+	struct node n;
+	uint64_t acked;
+
+	mkdir(help_path("small"), 0700);
+	if (unshare(CLONE_NEWNS) ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", help_path("small"), "tmpfs", 0, "size=64m")) {
+		printf("# can't mount: a full disk is not tested\n");
+		return;
+	}
+	if (datadir_create(help_path("small"), (uid_t)-1, (gid_t)-1, &e) ||
+	    datadir_ballast_ensure(help_path("small"), 4 << 20, &e))
+		bail("%s", e.msg);
+	n = node_open("small", false);
+	append_one(&n, "x", TENANT, SESSION, 1);
+	ok(!access(help_path("small/log/ballast"), F_OK),
+	   "with space left the ballast stays");
+	fill_up_to("small/filler", EVLOG_RESERVE - 4096);
+	append_one(&n, "x", TENANT, SESSION, 2);
+	ok(access(help_path("small/log/ballast"), F_OK) != 0,
+	   "with little left it is given back");
+	fill_up_to("small/filler", 1 << 20);
+	acked = append_until(&n, -ENOSPC, &e);
+	is_int(e.code, ERR_NO_SPACE, "for want of space");
+	ok(acked > 2, "after some that were fine");
+	evlog_abort(n.log);
+	node_close(&n);
+	n = node_open("small", false);
+	is_int(evlog_last_seq(n.log), acked,
+	       "the next start has what was acknowledged, no more");
+	unlink(help_path("small/filler"));
+	append_one(&n, "x", TENANT, SESSION, 3);
+	is_int(read_events(&n, NULL, acked, 0).nr, 1,
+	       "and with space again it goes on");
+	node_close(&n);
+	umount(help_path("small"));
+}
+
 int main(void)
 {
 	test_append();
@@ -523,5 +605,6 @@ int main(void)
 	test_moved_scope();
 	test_other_keys();
 	test_refused();
+	test_full_disk();
 	return tap_done();
 }
