@@ -123,7 +123,8 @@ endef
 # --- benchmarks: bench/NAME.c with all libraries; bench/NAME.sh runs one ----
 BENCH_BIN := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 BENCHES := $(sort $(patsubst bench/%.c,%,$(wildcard bench/*.c)) \
-	$(patsubst bench/%.sh,%,$(wildcard bench/*.sh)))
+	$(patsubst bench/%.sh,%,$(filter-out bench/lib.sh,\
+	$(wildcard bench/*.sh))))
 BENCH_OUT := bench/results/$$b.$(if $(filter 1,$(JSON)),jsonl,txt)
 
 # Runs $(1), keeps what it said in bench/results, and its exit status.
@@ -131,7 +132,8 @@ define BENCH_RUN
 for b in $(1); do \
 	run=bench/$$b.sh; [ -e $$run ] && run="sh $$run" || \
 		run=$(B)/bench/$$b; \
-	{ CRYO_BUILD=$(B) $$run; echo $$? >$(B)/bench.rc; } | \
+	{ CRYO_BUILD=$(B) JSON=$(JSON) $$run; \
+		echo $$? >$(B)/bench.rc; } | \
 		tee $(BENCH_OUT); \
 	[ "$$(cat $(B)/bench.rc)" = 0 ] || { \
 		echo "bench: $$b failed" >&2; exit 1; }; \
@@ -139,7 +141,7 @@ done
 endef
 
 define BENCH_RULE
-bench-$(1): all $(BENCH_BIN)
+bench-$(1): all image $(BENCH_BIN)
 	$$(Q)$$(call BENCH_RUN,$(1))
 endef
 
@@ -176,10 +178,11 @@ AGAIN = +$(Q)$(MAKE) --no-print-directory $(JOBS) B=$(B)
 RUN := CRYO_BUILD=$(B) sh tests/run
 UNIT_TESTS = $(filter-out $(B)/tests/kvm/% $(B)/tests/crash/%,$(TESTS))
 LINTS := $(filter-out tests/lint/lib.sh,$(wildcard tests/lint/*.sh))
-E2E = $(filter $(B)/tests/crash/%,$(TESTS)) $(wildcard tests/e2e/*.sh) \
-	$(wildcard tests/crash/*.sh)
+E2E = $(filter $(B)/tests/crash/%,$(TESTS)) \
+	$(filter-out %/lib.sh,$(wildcard tests/e2e/*.sh tests/crash/*.sh))
 # all_firmware runs in the normal tests too, under TCG
-KVM = $(B)/tests/unit/all_firmware $(filter $(B)/tests/kvm/%,$(TESTS)) $(wildcard tests/kvm/*.sh)
+KVM = $(B)/tests/unit/all_firmware $(filter $(B)/tests/kvm/%,$(TESTS)) \
+	$(wildcard tests/kvm/*.sh)
 
 all: $(ALL_PROGRAMS) $(ALL_EXTRA) ## build everything into build/
 
@@ -219,7 +222,7 @@ test-kvm: ## the KVM path, with a firmware payload of our own
 lint: ## include rules, sizes, banned calls, format
 	@$(RUN) $(LINTS)
 
-bench: all $(BENCH_BIN) ## run the benchmarks; bench-NAME runs one
+bench: all image $(BENCH_BIN) ## run the benchmarks; bench-NAME runs one
 	$(Q)$(call BENCH_RUN,$(BENCHES))
 
 help: ## list the targets
