@@ -79,26 +79,31 @@ static bool is_usable(const struct image_page *p)
 	       memcmp(p->hash, unknown, DIGEST_HASH_LEN) != 0;
 }
 
+/* Slot `i` holds a page that still has what it was added for. */
+static bool is_alive(const struct dedupe *d, const struct slot *s)
+{
+	return s->tag == tag_of(page_of(d, s->page)->hash);
+}
+
+/*
+ * One page speaks for all its twins: the one added last, since in a capture
+ * that is a page which has been dealt with, so it will not change soon.
+ */
 static void insert(struct dedupe *d, uint32_t page)
 {
 	const uint8_t *h = page_of(d, page)->hash;
 	uint32_t i = start_of(d, h);
+	struct slot *s;
 
 	for (;; i = (i + 1) & d->mask) {
-		struct slot *s = &d->slot[i];
-
-		if (s->page == EMPTY) {
-			d->used++;
-		} else if (s->tag == tag_of(page_of(d, s->page)->hash)) {
-			if (memcmp(page_of(d, s->page)->hash, h,
-				   DIGEST_HASH_LEN) == 0)
-				return; /* one page speaks for all its twins */
-			continue;
-		}
-		s->page = page;
-		s->tag = tag_of(h);
-		return;
+		s = &d->slot[i];
+		if (s->page == EMPTY || !is_alive(d, s) ||
+		    !memcmp(page_of(d, s->page)->hash, h, DIGEST_HASH_LEN))
+			break;
 	}
+	d->used += s->page == EMPTY;
+	s->page = page;
+	s->tag = tag_of(h);
 }
 
 static uint32_t count_usable(const struct image *img)

@@ -241,13 +241,12 @@ static int add_page(struct packer *p, enum page_kind kind, uint32_t index,
 	now.loc = dedupe_find(p->dedupe, now.hash);
 	if (now.loc != LOC_BASE) {
 		p->done.duplicate++;
-		change(p, kind, index, &was, &now);
-		return 0;
+	} else {
+		p->done.stored++;
+		r = store(p, page, &now.loc, e);
+		if (r < 0)
+			return r;
 	}
-	p->done.stored++;
-	r = store(p, page, &now.loc, e);
-	if (r < 0)
-		return r;
 	change(p, kind, index, &was, &now);
 	dedupe_add(p->dedupe, kind, index);
 	return 0;

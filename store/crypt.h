@@ -42,10 +42,9 @@ void crypt_hkdf(uint8_t *ret, size_t ret_len, const uint8_t key[CRYPT_KEY_LEN],
 struct crypt_aead;
 struct crypt_aead *crypt_aead_new(const uint8_t key[CRYPT_KEY_LEN]);
 void crypt_aead_free(struct crypt_aead *a); /* wipes; NULL is fine */
-void crypt_aead_seal(struct crypt_aead *a,
-		     const uint8_t nonce[CRYPT_NONCE_LEN], const void *ad,
-		     size_t ad_len, const void *in, size_t len, void *out,
-		     uint8_t tag[CRYPT_TAG_LEN]);
+void crypt_aead_seal(struct crypt_aead *a, const uint8_t nonce[CRYPT_NONCE_LEN],
+		     const void *ad, size_t ad_len, const void *in, size_t len,
+		     void *out, uint8_t tag[CRYPT_TAG_LEN]);
 int crypt_aead_open(struct crypt_aead *a, const uint8_t nonce[CRYPT_NONCE_LEN],
 		    const void *ad, size_t ad_len, const void *in, size_t len,
 		    const uint8_t tag[CRYPT_TAG_LEN], void *out);
@@ -65,10 +64,10 @@ int crypt_box_open(const uint8_t key[CRYPT_KEY_LEN], const void *ad,
 struct crypt_xts;
 struct crypt_xts *crypt_xts_new(const uint8_t key[CRYPT_XTS_KEY_LEN]);
 void crypt_xts_free(struct crypt_xts *x);
-void crypt_xts_encrypt(struct crypt_xts *x, uint64_t block,
-		       const void *in, void *out);
-void crypt_xts_decrypt(struct crypt_xts *x, uint64_t block,
-		       const void *in, void *out);
+void crypt_xts_encrypt(struct crypt_xts *x, uint64_t block, const void *in,
+		       void *out);
+void crypt_xts_decrypt(struct crypt_xts *x, uint64_t block, const void *in,
+		       void *out);
 
 /*
  * Expands a 32-byte seed to a key stream: AES-256-CTR of zeros, IV zero.
