@@ -38,7 +38,7 @@ static void help_done(void)
 HELP const char *help_tmp(void)
 {
 	if (!help_dir[0]) {
-		strcpy(help_dir, "/tmp/cryo-test-XXXXXX");
+		base_strcpy(help_dir, sizeof(help_dir), "/tmp/cryo-test-XXXXXX");
 		if (!mkdtemp(help_dir))
 			bail("no folder to test in");
 		atexit(help_done);
@@ -55,6 +55,38 @@ HELP const char *help_path(const char *name)
 
 	snprintf(p, PATH_MAX, "%s/%s", help_tmp(), name);
 	return p;
+}
+
+static struct {
+	size_t nr, want;
+	const char *ext;
+	char path[PATH_MAX];
+} help_walk;
+
+static int help_count_one(const char *path, const struct stat *st UNUSED,
+			  int type, struct FTW *at UNUSED)
+{
+	size_t len = strlen(path), ext_len = strlen(help_walk.ext);
+
+	if (type != FTW_F || len < ext_len ||
+	    strcmp(path + len - ext_len, help_walk.ext) != 0)
+		return 0;
+	if (help_walk.nr++ == help_walk.want)
+		snprintf(help_walk.path, sizeof(help_walk.path), "%s", path);
+	return 0;
+}
+
+/* Files below a folder whose names end so; *ret_path: the n-th of them. */
+HELP size_t help_files(const char *folder, const char *ext, size_t n,
+		       const char **ret_path)
+{
+	help_walk.nr = 0;
+	help_walk.want = n;
+	help_walk.ext = ext;
+	nftw(folder, help_count_one, 16, FTW_PHYS);
+	if (ret_path)
+		*ret_path = help_walk.path;
+	return help_walk.nr;
 }
 
 HELP void help_hex(struct buf *b, const char *hex)
