@@ -107,6 +107,7 @@ int packer_begin(struct packer *p, const struct packer_point *point,
 
 void packer_set_time(struct packer *p, int64_t time_ns)
 {
+	PRE(p->state != IDLE);
 	p->point.time_ns = time_ns;
 }
 

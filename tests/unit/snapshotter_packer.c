@@ -310,6 +310,24 @@ static void test_limits(void)
 	rig_free(r);
 }
 
+/* When a capture begins, the moment it will be of is still to come. */
+static void test_time(void)
+{
+	struct rig *r = rig_new(MEMORY, DISK);
+	struct packer_result res;
+	struct restore *re;
+
+	rig_begin(r);
+	packer_set_time(r->packer, 1767225601000000007);
+	res = rig_finish(r);
+	if (restore_open(&re, r->ps, &res.at, res.root, &r->e) < 0)
+		bail("open: %s", r->e.msg);
+	is_int(restore_manifest(re)->time_ns, 1767225601000000007,
+	       "the time of a point is that of its moment");
+	restore_free(re);
+	rig_free(r);
+}
+
 int main(void)
 {
 	test_dropped();
@@ -320,6 +338,7 @@ int main(void)
 	test_rotation();
 	test_full();
 	test_limits();
+	test_time();
 	packer_free(NULL);
 	packout_free(NULL);
 	return tap_done();
