@@ -12,7 +12,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define WIRE_SEND_TIMEOUT_MS 5000
+#include "core/clock.h"
+
+#define WIRE_SEND_TIMEOUT_NS (5 * NS_PER_S)
 
 struct wire_rule {
 	const char *name;
@@ -41,19 +43,36 @@ const char *wire_type_name(enum wire_type t)
 	return t > WIRE_NONE && t < WIRE_NR ? wire_rules[t].name : "?";
 }
 
-static int wire_send_wait(int fd)
+static int wire_send_wait(int fd, int64_t until)
 {
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
-	int r = poll(&p, 1, WIRE_SEND_TIMEOUT_MS);
+	int64_t left = until - clock_mono(&clock_real);
+	int r = left > 0 ? poll(&p, 1, (int)(left / NS_PER_MS) + 1) : 0;
 
 	if (r < 0)
 		return errno == EINTR ? 0 : -errno;
 	return r == 0 ? -ETIMEDOUT : 0;
 }
 
-int wire_send(int fd, enum wire_type type, uint64_t call, bool reply,
-	      int status, const void *fixed, size_t fixed_len,
-	      const void *tail, size_t tail_len, const int *fds, int nr_fds)
+/* Puts the descriptors beside the message; `control` is the room for them. */
+static void wire_put_fds(struct msghdr *m, void *control, const int *fds,
+			 int nr_fds)
+{
+	size_t len = (size_t)nr_fds * sizeof(int);
+	struct cmsghdr *c;
+
+	m->msg_control = control;
+	m->msg_controllen = CMSG_SPACE(len);
+	c = CMSG_FIRSTHDR(m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(len);
+	memcpy(CMSG_DATA(c), fds, len);
+}
+
+int wire_send_now(int fd, enum wire_type type, uint64_t call, bool reply,
+		  int status, const void *fixed, size_t fixed_len,
+		  const void *tail, size_t tail_len, const int *fds, int nr_fds)
 {
 	struct wire_hdr h = {
 		.magic = WIRE_MAGIC,
@@ -67,7 +86,7 @@ int wire_send(int fd, enum wire_type type, uint64_t call, bool reply,
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
-	} control = { 0 };
+	} control = { .buf = { 0 } };
 	union {
 		const void *in;
 		void *out;
@@ -78,39 +97,43 @@ int wire_send(int fd, enum wire_type type, uint64_t call, bool reply,
 		{ .iov_base = t.out, .iov_len = tail_len },
 	};
 	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 3 };
+	ssize_t n;
 
 	PRE(fixed_len + tail_len <= WIRE_BODY_MAX);
 	PRE(nr_fds >= 0 && nr_fds <= WIRE_FDS_MAX);
-	if (nr_fds > 0) {
-		struct cmsghdr *c;
-		size_t len = (size_t)nr_fds * sizeof(int);
+	PRE(reply || status == 0);
+	PRE(status <= 0);
+	if (nr_fds > 0)
+		wire_put_fds(&m, control.buf, fds, nr_fds);
+	do
+		n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
 
-		m.msg_control = control.buf;
-		m.msg_controllen = CMSG_SPACE(len);
-		c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(len);
-		memcpy(CMSG_DATA(c), fds, len);
-	}
+int wire_send(int fd, enum wire_type type, uint64_t call, bool reply,
+	      int status, const void *fixed, size_t fixed_len,
+	      const void *tail, size_t tail_len, const int *fds, int nr_fds)
+{
+	int64_t until = clock_mono(&clock_real) + WIRE_SEND_TIMEOUT_NS;
+
 	for (;;) {
-		ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-		int r;
+		int r = wire_send_now(fd, type, call, reply, status, fixed,
+				      fixed_len, tail, tail_len, fds, nr_fds);
 
-		if (n >= 0)
-			return 0;
-		if (errno == EINTR)
-			continue;
-		if (errno != EAGAIN)
-			return -errno;
-		r = wire_send_wait(fd);
+		if (r != -EAGAIN)
+			return r;
+		r = wire_send_wait(fd, until);
 		if (r < 0)
 			return r;
 	}
 }
 
-static void wire_collect_fds(struct msghdr *m, struct wire_msg *msg)
+/* False if there were more than a message may have; those are closed. */
+static bool wire_collect_fds(struct msghdr *m, struct wire_msg *msg)
 {
+	bool fit = true;
+
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		size_t n;
 
@@ -121,12 +144,15 @@ static void wire_collect_fds(struct msghdr *m, struct wire_msg *msg)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (msg->nr_fds < WIRE_FDS_MAX)
+			if (msg->nr_fds < WIRE_FDS_MAX) {
 				msg->fds[msg->nr_fds++] = fd;
-			else
+			} else {
 				close(fd);
+				fit = false;
+			}
 		}
 	}
+	return fit;
 }
 
 /* What the table says of this message; NULL or the complaint. */
@@ -148,6 +174,8 @@ static const char *wire_complaint(const struct wire_hdr *h, size_t got,
 	r = &wire_rules[h->type];
 	if (reply != (r->daemon_asks != from_daemon))
 		return "wrong direction";
+	if (reply ? h->status > 0 || h->status < -4095 : h->status != 0)
+		return "wrong status";
 	if (reply)
 		return nr_fds == (h->status ? 0 : r->reply_fds) ?
 			       NULL :
@@ -186,7 +214,8 @@ int wire_recv(int fd, bool from_daemon, struct wire_buf *b,
 		return -EPIPE;
 	for (int i = 0; i < WIRE_FDS_MAX; i++)
 		msg.fds[i] = -1;
-	wire_collect_fds(&m, &msg);
+	if (!wire_collect_fds(&m, &msg))
+		m.msg_flags |= MSG_CTRUNC;
 	memcpy(&h, b->bytes, MIN((size_t)n, sizeof(h)));
 	bad = m.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ?
 		      "truncated" :

@@ -22,7 +22,7 @@
 #define WIRE_VERSION 1
 #define WIRE_BODY_MAX (80u << 10)
 #define WIRE_CHUNK_MAX (31u << 10) /* bytes of a file or of stdin */
-#define WIRE_FDS_MAX 8
+#define WIRE_FDS_MAX 9
 #define WIRE_NAME_MAX 64
 #define WIRE_EXECS_MAX 256
 
@@ -133,6 +133,7 @@ enum wire_exec_phase { WIRE_EXEC_RUNNING, WIRE_EXEC_EXITED };
 struct wire_exec_state {
 	char tag[ID_LEN + 1];
 	uint32_t phase, code, signal;
+	uint32_t attached; /* it has its transcript */
 	uint64_t out_from, err_from; /* this epoch's transcript starts here */
 	uint64_t out_end, err_end;   /* what the guest has produced so far */
 };
@@ -177,11 +178,13 @@ enum wire_start_fd {
 	WIRE_START_MEM,
 	WIRE_START_MAPS,
 	WIRE_START_PIDFD,
+	WIRE_START_RAM, /* the memfd that the VMM's RAM maps */
 	WIRE_START_FDS
 };
 
 #define WIRE_START_BOOT 1u /* from the kernel, not from device state */
 #define WIRE_START_FORK 2u /* identity in the guest is renewed */
+#define WIRE_START_CLEAN 4u /* the agent was quiet: no half frame is in its channel */
 
 struct wire_start {
 	uint32_t flags;
@@ -300,6 +303,7 @@ struct wire_exited {
 	uint32_t code, signal;
 	uint64_t out_total, err_total;
 	uint8_t lost; /* the guest no longer knows it */
+	uint8_t refused; /* it could not be started; code says how */
 };
 
 struct wire_output {
@@ -326,6 +330,12 @@ struct wire_stalled {
 int wire_send(int fd, enum wire_type type, uint64_t call, bool reply,
 	      int status, const void *fixed, size_t fixed_len,
 	      const void *tail, size_t tail_len, const int *fds, int nr_fds);
+
+/* The same without waiting: -EAGAIN when the socket is full. */
+int wire_send_now(int fd, enum wire_type type, uint64_t call, bool reply,
+		  int status, const void *fixed, size_t fixed_len,
+		  const void *tail, size_t tail_len, const int *fds,
+		  int nr_fds);
 
 /* Room for one message. */
 struct wire_buf {

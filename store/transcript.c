@@ -5,7 +5,11 @@
  * Invariants: 1. a number seals one plaintext, ever: the counter moves before
  * the write, also when the write fails. 2. Offsets of a stream have no holes:
  * dropped bytes come only after the limit, where nothing follows. 3. After a
- * failed write the file is cut back to its last whole record.
+ * failed write the file is cut back to its last whole record, and nothing is
+ * appended until that has succeeded.
+ *
+ * A crash leaves whole records and perhaps a torn one, which readers take for
+ * the end; nobody appends to the file again.
  */
 #include "store/transcript.h"
 
@@ -26,6 +30,7 @@ struct transcript {
 	uint64_t kept; /* bytes of output stored */
 	uint64_t end[3]; /* by stream */
 	bool full;
+	bool torn; /* bytes of a failed write may be at the end */
 	uint8_t sealed[TRANSCRIPT_RECORD_MAX];
 };
 
@@ -90,16 +95,20 @@ static int transcript_write(struct transcript *t, uint8_t *header, size_t len,
 		{ .iov_base = tag, .iov_len = CRYPT_TAG_LEN },
 	};
 	size_t want = RECORD_HEADER_LEN + len + CRYPT_TAG_LEN;
-	ssize_t n = writev(t->fd, v, 3);
-	int en = n < 0 ? errno : ENOSPC;
+	ssize_t n;
+	int en;
 
+	if (t->torn && ftruncate(t->fd, (off_t)t->file_len) < 0)
+		return -errno;
+	t->torn = false;
+	n = writev(t->fd, v, 3);
+	en = n < 0 ? errno : ENOSPC;
 	if (n == (ssize_t)want) {
 		t->file_len += want;
 		return 0;
 	}
 	/* a torn record is the end for readers; the cut lets more follow */
-	if (ftruncate(t->fd, (off_t)t->file_len) < 0)
-		return -errno;
+	t->torn = n > 0 && ftruncate(t->fd, (off_t)t->file_len) < 0;
 	return -en;
 }
 
@@ -178,6 +187,7 @@ struct transcript_reader {
 	uint8_t header[TRANSCRIPT_HEADER_LEN];
 	struct transcript_info info;
 	uint64_t at; /* of the next record */
+	uint64_t end[3]; /* by stream: where its next record begins */
 	uint32_t number;
 	uint8_t bytes[TRANSCRIPT_RECORD_MAX + CRYPT_TAG_LEN];
 };
@@ -190,17 +200,25 @@ int transcript_reader_open(struct transcript_reader **ret, int fd,
 
 	r->fd = fd;
 	r->aead = crypt_aead_new(key);
-	if (base_pread_all(fd, h, TRANSCRIPT_HEADER_LEN, 0) < 0 ||
-	    memcmp(h, transcript_magic, 4) || get_u16(h + 4) != 1 ||
-	    get_u16(h + 6) || get_u32(h + 60) != crypt_crc32c(h, 60)) {
+	if (lseek(fd, 0, SEEK_END) < TRANSCRIPT_HEADER_LEN) {
+		transcript_reader_free(r);
+		return -ENODATA;
+	}
+	if (base_pread_all(fd, h, TRANSCRIPT_HEADER_LEN, 0) < 0) {
+		transcript_reader_free(r);
+		return err_set(e, -EIO, ERR_INTERNAL, "can't read a transcript");
+	}
+	memcpy(r->info.tag, h + 12, ID_LEN);
+	if (!id_valid(r->info.tag) || memcmp(h, transcript_magic, 4) || get_u16(h + 4) != 1 ||
+	    get_u16(h + 6) || get_u64(h + 48) || get_u32(h + 56) ||
+	    get_u32(h + 60) != crypt_crc32c(h, 60)) {
 		transcript_reader_free(r);
 		return err_set(e, -EBADMSG, ERR_CORRUPT,
 			       "transcript has no valid header");
 	}
-	memcpy(r->info.tag, h + 12, ID_LEN);
 	r->info.epoch = get_u32(h + 8);
-	r->info.out_from = get_u64(h + 32);
-	r->info.err_from = get_u64(h + 40);
+	r->info.out_from = r->end[TRANSCRIPT_OUT] = get_u64(h + 32);
+	r->info.err_from = r->end[TRANSCRIPT_ERR] = get_u64(h + 40);
 	r->at = TRANSCRIPT_HEADER_LEN;
 	*ret = r;
 	return 0;
@@ -230,7 +248,8 @@ static int transcript_reader_header(struct transcript_reader *r,
 	*len = get_u32(h + 16);
 	if (get_u32(h + 20) != crypt_crc32c(h, 20) || h[5] || get_u16(h + 6) ||
 	    (h[4] != TRANSCRIPT_OUT && h[4] != TRANSCRIPT_ERR) || *len == 0 ||
-	    *len > TRANSCRIPT_RECORD_MAX || get_u32(h) <= r->number)
+	    *len > TRANSCRIPT_RECORD_MAX || get_u32(h) <= r->number ||
+	    get_u64(h + 8) != r->end[h[4]] || r->end[h[4]] + *len < *len)
 		return -EBADMSG;
 	return 0;
 }
@@ -258,6 +277,7 @@ int transcript_reader_next(struct transcript_reader *r,
 			       "transcript of exec %s is damaged at byte %llu",
 			       r->info.tag, (unsigned long long)r->at);
 	r->number = get_u32(h);
+	r->end[h[4]] += len;
 	r->at += RECORD_HEADER_LEN + len + CRYPT_TAG_LEN;
 	*ret = (struct transcript_piece){ .stream = h[4],
 					  .offset = get_u64(h + 8),

@@ -12,7 +12,8 @@
  * Sealed with AES-256-GCM: key = HKDF(session data key, "cryo-transcript-v1",
  * exec id || epoch), nonce = number (64-bit, zero-extended), additional data =
  * file header || record header. Numbers strictly increase and are never used
- * twice, also after a failed write. A torn tail is the end of the file.
+ * twice, also after a failed write. The records of a stream follow each other
+ * without holes, from out_from or err_from on. A torn tail is the end.
  */
 #ifndef STORE_TRANSCRIPT_H
 #define STORE_TRANSCRIPT_H
@@ -32,7 +33,7 @@ struct transcript_info {
 	uint64_t out_from, err_from; /* this epoch's first byte of each */
 };
 
-/* Writer: one thread. Owns fd, which must be empty and O_APPEND. */
+/* Writer: one thread. Owns fd (also on failure): empty and O_APPEND. */
 struct transcript;
 int transcript_create(struct transcript **ret, int fd, const uint8_t key[32],
 		      const struct transcript_info *info, struct err *e);
@@ -41,15 +42,18 @@ void transcript_free(struct transcript *t);
 /*
  * Appends output that starts where the stream ends; a part already there is
  * skipped, a hole is -EINVAL. Past TRANSCRIPT_LIMIT bytes are counted and
- * dropped: 1 is returned from then on. -ENOSPC, -EIO: nothing was added, the
- * same bytes may come again.
+ * dropped: 1 is returned from then on. -ENOSPC, -EIO: what could be stored is
+ * (see transcript_end()); the same bytes may come again.
  */
 int transcript_append(struct transcript *t, enum transcript_stream stream,
 		      uint64_t offset, const void *p, size_t len);
 uint64_t transcript_end(const struct transcript *t, enum transcript_stream s);
 int transcript_sync(struct transcript *t); /* fdatasync */
 
-/* Reader: one thread; follows a file that grows. Owns fd. */
+/*
+ * Reader: one thread; follows a file that grows. Owns fd. -ENODATA without
+ * touching e: the writer has not come to its header yet.
+ */
 struct transcript_reader;
 int transcript_reader_open(struct transcript_reader **ret, int fd,
 			   const uint8_t key[32], struct err *e);
@@ -64,7 +68,10 @@ struct transcript_piece {
 	size_t len;
 };
 
-/* Next record in file order: 0, or 1 at the end so far, or -EBADMSG. */
+/*
+ * Next record in file order: 0, or 1 at the end so far, or -EBADMSG: the
+ * record there is damaged, or not the next of its stream.
+ */
 int transcript_reader_next(struct transcript_reader *r,
 			   struct transcript_piece *ret, struct err *e);
 

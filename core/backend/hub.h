@@ -25,7 +25,14 @@ struct hub_ops {
 
 int hub_new(struct hub **ret, const struct hub_ops *ops, void *ctx,
 	    struct err *e);
-void hub_free(struct hub *h); /* ends all links, silently */
+
+/*
+ * Ends the hub's thread and all links, silently: calls under way end with
+ * -EPIPE, and links added later are down. Not from the hub's thread.
+ */
+void hub_stop(struct hub *h);
+/* Stops; the caller has seen to it that nobody uses the hub any more. */
+void hub_free(struct hub *h);
 
 /*
  * Adds a connected socket (taken over). The caller gets one reference; the
@@ -63,7 +70,10 @@ int hub_call(struct hub_link *k, enum wire_type type, const void *fixed,
 	     int nr_fds, int timeout_ms, size_t want, struct hub_reply *ret,
 	     struct err *e);
 
-/* Answers request number `call`. */
+/*
+ * Answers request number `call`: at once, or when the socket has room; never
+ * blocks. Any thread. Nothing happens if the link is down.
+ */
 void hub_answer(struct hub_link *k, enum wire_type type, uint64_t call,
 		int status, const void *fixed, size_t len, const int *fds,
 		int nr_fds);

@@ -12,7 +12,7 @@
 
 struct entry {
 	struct entry *next;
-	char point[ID_LEN + 1], session[ID_LEN + 1];
+	char tenant[ID_LEN + 1], session[ID_LEN + 1], point[ID_LEN + 1];
 	bool loading, forgotten; /* loading, but nobody may have it after */
 	uint64_t used; /* of the counter, for least recent use */
 	struct image_hot hot;
@@ -63,12 +63,12 @@ static bool image_hot_copy(const struct image_hot *h, struct image_hot *ret)
 	return good;
 }
 
-static struct entry *images_find(struct images *m, const char *point)
+static struct entry *images_find(struct images *m, const struct image_key *k)
 {
 	struct entry *x;
 
 	for (x = m->first; x; x = x->next)
-		if (!strcmp(x->point, point))
+		if (!strcmp(x->point, k->point) && !strcmp(x->tenant, k->tenant))
 			return x;
 	return NULL;
 }
@@ -99,14 +99,14 @@ void images_free(struct images *m)
 	free(m);
 }
 
-int images_get(struct images *m, const char *session, const char *point,
+int images_get(struct images *m, const struct image_key *k,
 	       struct image_hot *ret)
 {
 	struct entry *x;
 	int r = 1;
 
 	pthread_mutex_lock(&m->lock);
-	while ((x = images_find(m, point)) && x->loading)
+	while ((x = images_find(m, k)) && x->loading)
 		pthread_cond_wait(&m->changed, &m->lock);
 	if (x) {
 		x->used = ++m->counter;
@@ -116,8 +116,9 @@ int images_get(struct images *m, const char *session, const char *point,
 		images_drop(m, x);
 	if (r == 1) {
 		x = base_alloc(sizeof(*x));
-		base_strcpy(x->point, sizeof(x->point), point);
-		base_strcpy(x->session, sizeof(x->session), session);
+		base_strcpy(x->tenant, sizeof(x->tenant), k->tenant);
+		base_strcpy(x->session, sizeof(x->session), k->session);
+		base_strcpy(x->point, sizeof(x->point), k->point);
 		x->loading = true;
 		x->next = m->first;
 		m->first = x;
@@ -142,13 +143,13 @@ static void images_trim(struct images *m, const struct entry *keep)
 	}
 }
 
-void images_put(struct images *m, const char *point, struct image_hot *hot,
-		struct image_hot *ret)
+void images_put(struct images *m, const struct image_key *k,
+		struct image_hot *hot, struct image_hot *ret)
 {
 	struct entry *x;
 
 	pthread_mutex_lock(&m->lock);
-	x = images_find(m, point);
+	x = images_find(m, k);
 	PRE(x && x->loading);
 	x->hot = *hot;
 	*hot = (struct image_hot){ .fds = { -1, -1, -1 } };
@@ -165,12 +166,12 @@ void images_put(struct images *m, const char *point, struct image_hot *hot,
 	pthread_mutex_unlock(&m->lock);
 }
 
-void images_give_up(struct images *m, const char *point)
+void images_give_up(struct images *m, const struct image_key *k)
 {
 	struct entry *x;
 
 	pthread_mutex_lock(&m->lock);
-	x = images_find(m, point);
+	x = images_find(m, k);
 	if (x && x->loading)
 		images_drop(m, x);
 	pthread_cond_broadcast(&m->changed);

@@ -246,4 +246,5 @@ void loop_run(struct loop *l)
 		loop_run_timers(l);
 		loop_run_jobs(l);
 	}
+	loop_run_jobs(l);
 }

@@ -16,7 +16,7 @@ typedef void (*loop_fn)(void *ctx);
 int loop_new(struct loop **ret, struct err *e);
 void loop_free(struct loop *l);
 
-/* Runs until loop_stop(). */
+/* Runs until loop_stop(); what was posted before that is done. */
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l); /* any thread */
 

@@ -47,7 +47,7 @@ struct qemu_host {
 	/* Lets `session` read these packs of `from` for as long as it lives. */
 	int (*grant)(void *ctx, const char *session, const char *from,
 		     const uint8_t (*ids)[16], uint32_t nr, struct err *e);
-	/* Makes the transcript's file; its key. -EEXIST: it is there. */
+	/* Makes the transcript's file; its key. -EEXIST: it has records. */
 	int (*transcript)(void *ctx, const char *session, const char *exec,
 			  uint32_t epoch, uint8_t ret_key[32], int *ret_fd,
 			  struct err *e);
@@ -79,7 +79,14 @@ struct qemu_conf {
 struct qemu;
 
 int qemu_new(struct qemu **ret, const struct qemu_conf *c, struct err *e);
-void qemu_free(struct qemu *q); /* sandboxes live on */
+
+/*
+ * Ends the threads and links; sandboxes live on, and what was under way is
+ * neither undone nor reported: the next daemon finds it. Comes before the
+ * engine is freed, which comes before qemu_free(). NULL is fine.
+ */
+void qemu_stop(struct qemu *q);
+void qemu_free(struct qemu *q);
 
 const struct backend *qemu_backend(struct qemu *q);
 

@@ -11,7 +11,9 @@
 #define EXEC_MS 40000
 #define SIGNAL_MS 35000
 
-static bool exec_is_known(struct qemu *q, const char *session, const char *tag)
+/* Did the guest have it when it was found; or, has it its transcript? */
+static bool exec_is_known(struct qemu *q, const char *session, const char *tag,
+			  bool attached)
 {
 	struct sandbox *s;
 	bool known = false;
@@ -19,7 +21,8 @@ static bool exec_is_known(struct qemu *q, const char *session, const char *tag)
 	pthread_mutex_lock(&q->lock);
 	s = qemu_sandbox(q, session);
 	for (uint32_t i = 0; s && i < s->nr_hello; i++)
-		known = known || !strcmp(s->hello[i].tag, tag);
+		if (!strcmp(s->hello[i].tag, tag))
+			known = !attached || s->hello[i].attached;
 	pthread_mutex_unlock(&q->lock);
 	return known;
 }
@@ -88,7 +91,7 @@ void qemu_exec_start(struct qemu *q, struct effect *fx)
 	struct err e;
 	int r;
 
-	if (exec_is_known(q, fx->session, fx->tag))
+	if (exec_is_known(q, fx->session, fx->tag, false))
 		return; /* an earlier daemon had asked for it */
 	k = qemu_link(q, fx->session);
 	if (!k)
@@ -96,7 +99,8 @@ void qemu_exec_start(struct qemu *q, struct effect *fx)
 	r = exec_request(q, fx, k, &e);
 	hub_unref(k);
 	/* the sandbox's end is told elsewhere; silence may still be a start */
-	if (r == 0 || r == -EPIPE || r == -ETIMEDOUT || r == -ECONNRESET)
+	if (r == 0 || r == -ETIMEDOUT || r == -ECONNRESET ||
+	    (r == -EPIPE && e.code == ERR_BUSY))
 		return;
 	c = qemu_command(fx, COMMAND_EXEC_EXITED);
 	memcpy(c->tag, fx->tag, sizeof(c->tag));
@@ -132,6 +136,8 @@ static void exec_attach_one(struct qemu *q, struct hub_link *k,
 	struct err e;
 	int r;
 
+	if (exec_is_known(q, x->session, x->tag, true))
+		return; /* an earlier daemon gave it */
 	memcpy(w.tag, x->tag, sizeof(w.tag));
 	r = h->transcript(h->ctx, x->session, x->id, hub_epoch(k), w.key, &fd,
 			  &e);

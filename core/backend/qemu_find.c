@@ -52,6 +52,7 @@ static struct sandbox *find_enter(struct qemu *q, const char *session,
 	s->epoch = hub_epoch(k);
 	s->link = hub_ref(k);
 	s->state = SANDBOX_UP;
+	s->told = true;
 	pthread_mutex_lock(&q->lock);
 	s->next = q->sandboxes;
 	q->sandboxes = s;
@@ -92,7 +93,6 @@ static void find_note(struct sandbox *s, const struct wire_status *w,
 {
 	size_t len = w->nr_execs * sizeof(struct wire_exec_state);
 
-	s->epoch = w->epoch;
 	s->stopped = w->phase == WIRE_PHASE_PAUSED;
 	s->nr_hello = w->nr_execs;
 	s->hello = base_alloc(len + 1);
@@ -114,27 +114,69 @@ static void find_note(struct sandbox *s, const struct wire_status *w,
 	}
 }
 
-/* One socket: 0 and *ret if a sandbox runs behind it. */
+/* No sandbox is to be behind this socket. */
+static void find_end(struct qemu *q, struct sandbox *s, const char *session,
+		     uint32_t slot)
+{
+	const struct qemu_host *h = q->conf.host;
+	struct err e;
+
+	if (s)
+		qemu_sandbox_end(q, s, &e); /* it logs */
+	else if (helper_client_kill(q->conf.helper, slot, &e) == 0)
+		h->unlisten(h->ctx, session, slot);
+	else
+		log_error("event=kill_failed session=%s slot=%u why=\"%s\"",
+			  session, slot, e.msg);
+}
+
+/* Another sandbox of the session was found before: the newer epoch stays. */
+static int find_older(struct qemu *q, const struct sandbox *s,
+		      struct sandbox **ret, struct err *e)
+{
+	struct sandbox *x;
+
+	*ret = NULL;
+	for (x = q->sandboxes; x; x = x->next)
+		if (x != s && !strcmp(x->session, s->session))
+			break;
+	if (x && x->epoch >= s->epoch)
+		return err_set(e, -EEXIST, ERR_CONFLICT,
+			       "epoch %u of it runs too", x->epoch);
+	*ret = x;
+	return 0;
+}
+
+/* One socket: 0 and *ret if a sandbox runs behind it; else it is ended. */
 static int find_one(struct qemu *q, const char *session, uint32_t slot,
 		    struct backend_live *ret, struct err *e)
 {
 	const struct qemu_host *h = q->conf.host;
 	struct hub_reply reply = { 0 };
+	struct sandbox *s, *older = NULL;
 	struct wire_status w;
 	struct hub_link *k;
-	struct sandbox *s;
 	int fd, r;
 
 	r = h->connect(h->ctx, session, slot, &fd, e);
-	if (r < 0)
+	if (r < 0) {
+		find_end(q, NULL, session, slot);
 		return r;
+	}
 	k = hub_add(q->hub, fd, session, 0, slot, NULL);
 	s = find_enter(q, session, slot, k);
 	r = find_ask(k, &reply, &w, e);
 	if (r == 0) {
 		hub_set_epoch(k, w.epoch);
-		find_note(s, &w, &reply, ret);
+		s->epoch = w.epoch;
+		r = find_older(q, s, &older, e);
 	}
+	if (r == 0)
+		find_note(s, &w, &reply, ret);
+	if (r < 0)
+		find_end(q, s, session, slot);
+	else if (older)
+		find_end(q, older, session, older->slot);
 	hub_reply_done(&reply);
 	hub_unref(k);
 	return r;
@@ -181,8 +223,6 @@ int qemu_find(struct qemu *q, struct backend_live **ret, int *ret_nr,
 		}
 		log_warn("event=not_adopted session=%s why=\"%s\"",
 			 f->at[i].session, why.msg);
-		qemu_sandbox_end(q, f->at[i].session);
-		h->unlisten(h->ctx, f->at[i].session, f->at[i].slot);
 	}
 	find_reap(q);
 	*ret = list;
@@ -190,31 +230,33 @@ int qemu_find(struct qemu *q, struct backend_live **ret, int *ret_nr,
 	return 0;
 }
 
+/* News that came before its sender had told its epoch gets that now. */
+static void find_deliver(struct qemu *q, struct news *n)
+{
+	struct command *c = n->c;
+	struct sandbox *s = qemu_sandbox(q, c->session);
+
+	if (!c->epoch && s)
+		c->epoch = s->epoch;
+	if (n->ticket)
+		qemu_capture_match(q, c, n->ticket);
+	q->sink.submit(q->sink.ctx, c);
+	free(n);
+}
+
 int qemu_run(struct qemu *q, struct outcome_sink sink, struct err *e UNUSED)
 {
-	struct command *early;
-
-	q->sink = sink;
 	pthread_mutex_lock(&q->lock);
-	for (struct sandbox *s = q->sandboxes; s; s = s->next) {
-		struct work *w = base_alloc(sizeof(*w));
+	q->sink = sink;
+	for (struct sandbox *s = q->sandboxes; s; s = s->next)
+		qemu_work_put(q, WORK_ATTACH, s->session, s->epoch, NULL);
+	while (q->early) {
+		struct news *n = q->early;
 
-		w->kind = WORK_ATTACH;
-		memcpy(w->session, s->session, sizeof(w->session));
-		qemu_work_put(q, w);
+		q->early = n->next;
+		find_deliver(q, n);
 	}
-	early = q->early;
-	q->early = NULL;
-	while (early) {
-		struct command *c = early;
-
-		early = c->next;
-		c->next = NULL;
-		/* it came before its sender had told its epoch */
-		if (!c->epoch && qemu_sandbox(q, c->session))
-			c->epoch = qemu_sandbox(q, c->session)->epoch;
-		sink.submit(sink.ctx, c);
-	}
+	q->last_early = &q->early;
 	q->running = true;
 	pthread_cond_broadcast(&q->changed);
 	pthread_mutex_unlock(&q->lock);

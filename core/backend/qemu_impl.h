@@ -25,15 +25,13 @@ struct sandbox {
 	uint32_t epoch, slot;
 	enum sandbox_state state;
 	bool kill; /* asked to end: its end is no news */
+	bool told; /* STARTED went to the engine, so an end is news to it */
 	bool stopped;
 	bool token; /* holds one of the capture tokens */
 	struct hub_link *link; /* one reference, or NULL */
 	char capture_op[ID_LEN + 1]; /* operation of the capture under way */
 	uint64_t capture_ticket;
 	bool capture_stay;
-	enum point_kind capture_kind;
-	/* a fork that starts may read packs of this session, until granted */
-	char borrows[ID_LEN + 1];
 	uint32_t nr_hello; /* what the guest had when it was found */
 	struct wire_exec_state *hello;
 };
@@ -49,7 +47,22 @@ struct work {
 	enum work_kind kind;
 	struct effect *fx; /* owned */
 	char session[ID_LEN + 1];
-	uint32_t slot;
+	uint64_t epoch;
+	bool ended; /* PURGE: nothing runs any more; waits for its borrowers */
+};
+
+/* What a worker is at. */
+struct at_work {
+	char session[ID_LEN + 1]; /* "": idle */
+	uint64_t epoch;
+	bool cut; /* a KILL or PURGE */
+};
+
+/* What came before the engine was there to hear it. */
+struct news {
+	struct news *next;
+	struct command *c; /* owned */
+	uint64_t ticket; /* of the capture that it ends, or 0 */
 };
 
 /* A question of a cryo-vm that has to touch the disk. */
@@ -67,8 +80,10 @@ struct waiting_token {
 	uint64_t call;
 };
 
+/* A fork that starts may read packs of its parent until it has grants. */
 struct borrow {
 	struct borrow *next;
+	uint64_t epoch; /* of the start */
 	char child[ID_LEN + 1], parent[ID_LEN + 1];
 };
 
@@ -87,24 +102,42 @@ struct qemu {
 	struct work *work, **last_work;
 	struct query *queries, **last_query;
 	struct borrow *borrows;
-	char busy[QEMU_WORKERS][ID_LEN + 1]; /* session each worker is at */
+	struct at_work at[QEMU_WORKERS];
 	uint32_t tokens; /* in use */
 	struct waiting_token *token_queue, **last_token;
-	struct command *early, **last_early; /* news before qemu_run() */
+	struct news *early, **last_early; /* before qemu_run() */
 	pthread_t workers[QEMU_WORKERS], servers[QEMU_SERVERS];
 	int nr_workers, nr_servers;
 };
 
 /* qemu.c */
 struct sandbox *qemu_sandbox(struct qemu *q, const char *session); /* locked */
-void qemu_work_put(struct qemu *q, struct work *w); /* locked */
+void qemu_work_put(struct qemu *q, enum work_kind kind, const char *session,
+		   uint64_t epoch, struct effect *fx); /* locked */
 void qemu_outcome(struct qemu *q, struct command *c);
+/* An outcome that ends the capture of this ticket, if it isn't 0. */
+void qemu_capture_outcome(struct qemu *q, struct command *c, uint64_t ticket);
+/* Fills in the operation of the capture that c ends; locked. */
+void qemu_capture_match(struct qemu *q, struct command *c, uint64_t ticket);
 struct command *qemu_command(const struct effect *fx, enum command_kind kind);
 void qemu_effect_failed(struct qemu *q, const struct effect *fx,
 			const struct err *e);
-/* Ends both processes, frees the slot, forgets the sandbox. */
-void qemu_sandbox_end(struct qemu *q, const char *session);
-void qemu_borrow_end(struct qemu *q, const char *child);
+/* Has somebody asked for the end of this epoch? Locked. */
+bool qemu_is_cut(const struct qemu *q, const char *session, uint64_t epoch);
+/*
+ * Ends both processes, forgets the sandbox and frees its slot, which stays
+ * taken if the helper can't say that they are gone. Only by the worker that
+ * is at the session, and before qemu_run().
+ */
+int qemu_sandbox_end(struct qemu *q, struct sandbox *s, struct err *e);
+/* Ends what a session has of this epoch and those before; 0 if nothing. */
+int qemu_session_end(struct qemu *q, const char *session, uint64_t epoch,
+		     struct err *e);
+void qemu_borrow_end(struct qemu *q, const char *child, uint64_t epoch);
+/* The sandbox ended without being asked to; locked. True: DIED is due. */
+bool qemu_sandbox_died(struct qemu *q, struct sandbox *s);
+void qemu_report_died(struct qemu *q, const char *session, uint64_t epoch,
+		      const char *why);
 uint64_t qemu_ticket(const char *operation);
 
 /* qemu_start.c: BOOT and RESTORE, on a worker */

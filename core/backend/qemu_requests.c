@@ -53,8 +53,9 @@ static void token_grant(struct qemu *q, struct hub_link *k, uint64_t call)
 
 	if (!s || s->link != k)
 		return;
+	/* who asks twice has one */
+	q->tokens += !s->token;
 	s->token = true;
-	q->tokens++;
 	hub_answer(k, WIRE_TOKEN, call, 0, NULL, 0, NULL, 0);
 }
 
@@ -118,21 +119,16 @@ static void request_token(struct qemu *q, struct hub_link *k,
 
 /* --- captures ------------------------------------------------------------------------ */
 
-/* Fills in whose operation a report ends, and ends the capture here. */
-static void capture_owner(struct qemu *q, struct hub_link *k, uint32_t kind,
-			  uint64_t ticket, struct command *c)
+/* A rolling capture has ended: its token is free. */
+static void capture_ended(struct qemu *q, struct hub_link *k, uint32_t kind)
 {
 	struct sandbox *s;
 
+	if (kind != POINT_ROLLING)
+		return;
 	pthread_mutex_lock(&q->lock);
 	s = qemu_sandbox(q, hub_session(k));
-	if (s && ticket && s->capture_ticket == ticket) {
-		memcpy(c->operation, s->capture_op, sizeof(c->operation));
-		c->stay_stopped = s->capture_stay;
-		if (c->kind == COMMAND_CAPTURED && s->capture_stay)
-			s->stopped = true;
-	}
-	if (s && kind == POINT_ROLLING)
+	if (s && s->link == k)
 		qemu_token_release(q, s);
 	pthread_mutex_unlock(&q->lock);
 }
@@ -164,8 +160,8 @@ static void request_captured(struct qemu *q, struct hub_link *k,
 	p->capture_us = (uint64_t)MAX(w.capture_us, 0);
 	p->unquiesced = w.unquiesced;
 	p->keyframe = w.depth == 0;
-	capture_owner(q, k, w.kind, w.ticket, c);
-	qemu_outcome(q, c);
+	capture_ended(q, k, w.kind);
+	qemu_capture_outcome(q, c, w.ticket);
 }
 
 static void request_skipped(struct qemu *q, struct hub_link *k,
@@ -178,8 +174,8 @@ static void request_skipped(struct qemu *q, struct hub_link *k,
 	WIRE_TEXT(w.why);
 	c->made.kind = w.kind < POINT_KIND_NR ? w.kind : POINT_ROLLING;
 	err_set(&c->err, -EAGAIN, ERR_BUSY, "%s", w.why);
-	capture_owner(q, k, w.kind, w.ticket, c);
-	qemu_outcome(q, c);
+	capture_ended(q, k, w.kind);
+	qemu_capture_outcome(q, c, w.ticket);
 }
 
 /* --- execs, trouble -------------------------------------------------------------------- */
@@ -197,6 +193,12 @@ static void request_exited(struct qemu *q, struct hub_link *k,
 	c->signal = (int)MIN(w.signal, 64u);
 	c->out_len = w.out_total;
 	c->err_len = w.err_total;
+	if (w.lost)
+		err_set(&c->err, -ESRCH, ERR_GONE,
+			"the guest no longer knows it");
+	else if (w.refused)
+		err_set(&c->err, -ENOEXEC, ERR_INVALID,
+			"the guest could not start it");
 	qemu_outcome(q, c);
 }
 
@@ -204,6 +206,7 @@ static void request_died(struct qemu *q, struct hub_link *k,
 			 const struct wire_msg *m)
 {
 	struct command *c = request_command(k, m, COMMAND_DIED);
+	struct reply none = { 0 };
 	struct wire_died w;
 	struct sandbox *s;
 	bool news;
@@ -212,21 +215,16 @@ static void request_died(struct qemu *q, struct hub_link *k,
 	WIRE_TEXT(w.why);
 	pthread_mutex_lock(&q->lock);
 	s = qemu_sandbox(q, hub_session(k));
-	news = s && s->state == SANDBOX_UP && !s->kill;
-	if (news)
-		s->state = SANDBOX_GONE;
+	news = s && s->link == k && qemu_sandbox_died(q, s);
 	pthread_mutex_unlock(&q->lock);
-	if (!news) {
-		/* a start that fails, or a kill: reported as such */
-		struct reply none = { 0 };
-
-		request_answered(c->done_ctx, &none);
-		c->done = NULL;
-		command_free(c);
+	if (news) {
+		err_set(&c->err, -EPIPE, ERR_INTERNAL, "%s", w.why);
+		qemu_outcome(q, c);
 		return;
 	}
-	err_set(&c->err, -EPIPE, ERR_INTERNAL, "%s", w.why);
-	qemu_outcome(q, c);
+	/* a start that fails, or a kill: reported as such */
+	request_answered(c->done_ctx, &none);
+	command_free(c);
 }
 
 static void request_stalled(struct qemu *q, struct hub_link *k,
@@ -300,6 +298,8 @@ static int query_open(struct qemu *q, const struct query *x,
 	char lender[ID_LEN + 1];
 	int r;
 
+	if (!hub_is_up(x->link))
+		return err_set(e, -EPIPE, ERR_BUSY, "the sandbox is gone");
 	if (x->type == WIRE_PACK_NEW)
 		return h->pack_new(h->ctx, session, p->id, p->key, fd, e);
 	memcpy(p->id, x->pack, sizeof(p->id));
@@ -340,9 +340,9 @@ void *qemu_server_main(void *ctx)
 
 		while (!q->stop && !q->queries)
 			pthread_cond_wait(&q->changed, &q->lock);
-		x = q->queries;
-		if (!x)
+		if (q->stop)
 			break;
+		x = q->queries;
 		q->queries = x->next;
 		if (!q->queries)
 			q->last_query = &q->queries;
@@ -379,27 +379,14 @@ void qemu_request(void *ctx, struct hub_link *k, struct wire_msg *m)
 void qemu_down(void *ctx, struct hub_link *k)
 {
 	struct qemu *q = ctx;
-	struct command *c = NULL;
-	struct work *w = NULL;
 	struct sandbox *s;
+	bool news;
 
 	pthread_mutex_lock(&q->lock);
 	s = qemu_sandbox(q, hub_session(k));
-	if (s && s->link == k && !s->kill && s->state != SANDBOX_STARTING) {
-		if (s->state == SANDBOX_UP)
-			c = command_new(COMMAND_DIED);
-		s->state = SANDBOX_GONE;
-		w = base_alloc(sizeof(*w));
-		w->kind = WORK_CLEAN;
-		memcpy(w->session, s->session, sizeof(w->session));
-		qemu_work_put(q, w);
-	}
+	news = s && s->link == k && qemu_sandbox_died(q, s);
 	pthread_mutex_unlock(&q->lock);
-	if (!c)
-		return;
-	base_strcpy(c->session, sizeof(c->session), hub_session(k));
-	base_strcpy(c->actor, sizeof(c->actor), "driver");
-	c->epoch = hub_epoch(k);
-	err_set(&c->err, -EPIPE, ERR_INTERNAL, "the sandbox's keeper ended");
-	qemu_outcome(q, c);
+	if (news)
+		qemu_report_died(q, hub_session(k), hub_epoch(k),
+				 "the sandbox's keeper ended");
 }

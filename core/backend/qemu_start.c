@@ -9,7 +9,12 @@
  *   START                                devices, renewal, go
  *
  * Whatever fails, the slot is emptied and the outcome says why. What a crash
- * leaves is found by its socket: qemu_find() ends what never got to START.
+ * leaves is found by its socket: qemu_find() ends what never got to START. A
+ * start that is given again while its sandbox runs is reported as done.
+ *
+ * Invariants: 1. a start that is cut short reports nothing; who cuts it does.
+ * 2. STARTED comes before DIED, also when the sandbox ends at that moment.
+ * 3. What a cryo-vm gives as an image is used only if it is sealed for good.
  */
 #include "core/backend/qemu_impl.h"
 
@@ -17,6 +22,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "core/backend/loop.h"
@@ -61,6 +67,17 @@ static int start_take_slot(struct qemu *q, const char *session, uint32_t epoch,
 	uint32_t slot;
 
 	pthread_mutex_lock(&q->lock);
+	if (qemu_is_cut(q, session, epoch)) {
+		pthread_mutex_unlock(&q->lock);
+		return err_set(e, -ECANCELED, ERR_CONFLICT, "cut short");
+	}
+	s = qemu_sandbox(q, session);
+	if (s) {
+		pthread_mutex_unlock(&q->lock);
+		return err_set(e, -EEXIST, ERR_CONFLICT,
+			       "epoch %u of session %s runs already", s->epoch,
+			       session);
+	}
 	for (slot = 0; slot < HELPER_SLOTS; slot++)
 		if (!(q->slots[slot / 64] >> (slot % 64) & 1))
 			break;
@@ -89,7 +106,8 @@ static bool start_is_cut(struct start *t)
 
 	pthread_mutex_lock(&t->q->lock);
 	s = qemu_sandbox(t->q, t->fx->session);
-	cut = !s || s->kill;
+	cut = (s && s->kill) || t->q->stop ||
+	      qemu_is_cut(t->q, t->fx->session, t->fx->epoch);
 	pthread_mutex_unlock(&t->q->lock);
 	return cut;
 }
@@ -121,10 +139,12 @@ static int start_vm(struct start *t, struct err *e)
 			  (uint32_t)t->fx->epoch, t->slot, NULL);
 	pthread_mutex_lock(&t->q->lock);
 	s = qemu_sandbox(t->q, t->fx->session);
-	if (s)
-		s->link = hub_ref(t->link);
+	s->link = hub_ref(t->link);
 	pthread_mutex_unlock(&t->q->lock);
-	return 0;
+	/* a cut that came before the link was there could not close it */
+	return start_is_cut(t) ? err_set(e, -ECANCELED, ERR_CONFLICT,
+					 "cut short") :
+				 0;
 }
 
 static int64_t start_wall_ns(void)
@@ -193,8 +213,7 @@ static int start_load(struct start *t, struct image_hot *ret, struct err *e)
 		return err_set(e, -EPROTO, ERR_INTERNAL,
 			       "malformed answer to LOAD");
 	}
-	*ret = (struct image_hot){ .nr_packs = l.nr_packs,
-				   .bytes = (uint64_t)l.memory_pages << 12 };
+	*ret = (struct image_hot){ .nr_packs = l.nr_packs };
 	ret->packs = base_alloc(l.nr_packs * 16ul + 1);
 	memcpy(ret->packs, reply.body + sizeof(l), l.nr_packs * 16ul);
 	for (int i = 0; i < WIRE_IMAGE_FDS; i++)
@@ -212,11 +231,15 @@ static int start_check_image(const struct start *t, const struct image_hot *m,
 {
 	off_t want = (off_t)t->fx->spec.memory_mib << 20;
 
-	for (int i = 0; i < WIRE_IMAGE_FDS; i++)
-		if ((fcntl(m->fds[i], F_GET_SEALS) & IMAGE_SEALS) != IMAGE_SEALS)
+	for (int i = 0; i < WIRE_IMAGE_FDS; i++) {
+		int seals = fcntl(m->fds[i], F_GET_SEALS);
+
+		/* -1: not a memfd at all */
+		if (seals < 0 || (seals & IMAGE_SEALS) != IMAGE_SEALS)
 			return err_set(e, -EPROTO, ERR_INTERNAL,
 				       "image of point %s is not sealed",
 				       t->fx->base.id);
+	}
 	if (lseek(m->fds[0], 0, SEEK_END) != want)
 		return err_set(e, -EPROTO, ERR_INTERNAL,
 			       "image of point %s has the wrong size",
@@ -224,14 +247,27 @@ static int start_check_image(const struct start *t, const struct image_hot *m,
 	return 0;
 }
 
+/* What the image occupies, by the kernel's account and not by cryo-vm's. */
+static void start_count_image(struct image_hot *m)
+{
+	struct stat st;
+
+	for (int i = 0; i < WIRE_IMAGE_FDS; i++)
+		if (fstat(m->fds[i], &st) == 0)
+			m->bytes += (uint64_t)st.st_blocks * 512;
+}
+
 static int start_image(struct start *t, struct err *e)
 {
 	const struct effect *fx = t->fx;
+	const struct image_key key = { .tenant = fx->tenant,
+				       .session = fx->base.session,
+				       .point = fx->base.id };
 	struct image_hot hot = { .fds = { -1, -1, -1 } };
 	struct wire_load q;
 	int r;
 
-	r = images_get(t->q->images, fx->base.session, fx->base.id, &t->image);
+	r = images_get(t->q->images, &key, &t->image);
 	if (r == 0) {
 		start_load_request(&fx->base, &q);
 		return hub_call(t->link, WIRE_IMAGE, &q, sizeof(q), NULL, 0,
@@ -242,11 +278,12 @@ static int start_image(struct start *t, struct err *e)
 	if (r == 0)
 		r = start_check_image(t, &hot, e);
 	if (r < 0) {
-		images_give_up(t->q->images, fx->base.id);
+		images_give_up(t->q->images, &key);
 		image_hot_done(&hot);
 		return r;
 	}
-	images_put(t->q->images, fx->base.id, &hot, &t->image);
+	start_count_image(&hot);
+	images_put(t->q->images, &key, &hot, &t->image);
 	return t->image.fds[0] < 0 ? err_set(e, -EMFILE, ERR_LIMIT,
 					     "out of descriptors") :
 				     0;
@@ -262,7 +299,7 @@ static int start_grants(struct start *t, struct err *e)
 			     (const uint8_t(*)[16])t->image.packs,
 			     t->image.nr_packs, e);
 	if (r == 0)
-		qemu_borrow_end(t->q, t->fx->session);
+		qemu_borrow_end(t->q, t->fx->session, t->fx->epoch);
 	return r;
 }
 
@@ -344,12 +381,15 @@ static int start_go(struct start *t, int pair[PAIRS][2],
 		[WIRE_START_MEM] = vmm->mem_fd,
 		[WIRE_START_MAPS] = vmm->maps_fd,
 		[WIRE_START_PIDFD] = vmm->pidfd,
+		[WIRE_START_RAM] = t->image.fds[0],
 	};
 
 	if (t->fx->kind == EFFECT_BOOT)
 		w.flags |= WIRE_START_BOOT;
 	if (t->fx->fork)
 		w.flags |= WIRE_START_FORK;
+	if (t->fx->kind == EFFECT_BOOT || !t->fx->base.unquiesced)
+		w.flags |= WIRE_START_CLEAN;
 	start_identity(t, &w);
 	return hub_call(t->link, WIRE_START, &w, sizeof(w), NULL, 0, fds,
 			WIRE_START_FDS, START_MS, sizeof(struct wire_started),
@@ -416,15 +456,14 @@ static int start_steps(struct start *t, struct hub_reply *ret, struct err *e)
 static void start_attach_later(void *ctx, const struct reply *r)
 {
 	struct qemu *q = ctx;
-	struct work *w;
+	struct sandbox *s;
 
 	if (r->rc < 0)
 		return;
-	w = base_alloc(sizeof(*w));
-	w->kind = WORK_ATTACH;
-	memcpy(w->session, r->session, sizeof(w->session));
 	pthread_mutex_lock(&q->lock);
-	qemu_work_put(q, w);
+	s = qemu_sandbox(q, r->session);
+	if (s)
+		qemu_work_put(q, WORK_ATTACH, s->session, s->epoch, NULL);
 	pthread_mutex_unlock(&q->lock);
 }
 
@@ -448,21 +487,14 @@ static json_t *start_renewed(const struct wire_started *w)
 	return o;
 }
 
-static void start_report(struct start *t, const struct hub_reply *reply,
-			 int64_t since_ns)
+static void start_put_hello(struct command *c, const uint8_t *states,
+			    uint32_t nr)
 {
-	struct command *c = qemu_command(t->fx, COMMAND_STARTED);
+	struct exec_hello *hello = command_hello(c, (int)nr);
 	struct wire_exec_state x;
-	struct wire_started w;
-	struct exec_hello *hello;
-	uint32_t max, n;
 
-	memcpy(&w, reply->body, sizeof(w));
-	max = (uint32_t)((reply->len - sizeof(w)) / sizeof(x));
-	n = MIN(MIN(w.nr_execs, max), EXEC_HELLO_MAX);
-	hello = command_hello(c, (int)n);
-	for (uint32_t i = 0; i < n; i++) {
-		memcpy(&x, reply->body + sizeof(w) + i * sizeof(x), sizeof(x));
+	for (uint32_t i = 0; i < nr; i++) {
+		memcpy(&x, states + i * sizeof(x), sizeof(x));
 		WIRE_TEXT(x.tag);
 		memcpy(hello[i].tag, x.tag, sizeof(hello[i].tag));
 		hello[i].exited = x.phase == WIRE_EXEC_EXITED;
@@ -470,31 +502,107 @@ static void start_report(struct start *t, const struct hub_reply *reply,
 		hello[i].err = x.err_from;
 	}
 	c->hello_ns = start_wall_ns();
+}
+
+static struct command *start_command(struct qemu *q, const struct effect *fx,
+				     int64_t since_ns)
+{
+	struct command *c = qemu_command(fx, COMMAND_STARTED);
+
 	base_strcpy(c->backend, sizeof(c->backend), "qemu");
-	base_strcpy(c->accel, sizeof(c->accel),
-		    vmm_accel_name(t->q->conf.accel));
+	base_strcpy(c->accel, sizeof(c->accel), vmm_accel_name(q->conf.accel));
 	c->us = (uint64_t)((loop_now_ns() - since_ns) / 1000);
 	c->agent = true;
+	c->done = start_attach_later;
+	c->done_ctx = q;
+	return c;
+}
+
+static void start_report(struct start *t, const struct hub_reply *reply,
+			 int64_t since_ns)
+{
+	struct command *c = start_command(t->q, t->fx, since_ns);
+	struct wire_started w;
+	size_t max;
+
+	memcpy(&w, reply->body, sizeof(w));
+	max = (reply->len - sizeof(w)) / sizeof(struct wire_exec_state);
+	max = MIN(max, (size_t)EXEC_HELLO_MAX);
+	start_put_hello(c, reply->body + sizeof(w),
+			MIN(w.nr_execs, (uint32_t)max));
 	if (t->fx->kind == EFFECT_RESTORE)
 		c->info = start_renewed(&w);
-	c->done = start_attach_later;
-	c->done_ctx = t->q;
 	qemu_outcome(t->q, c);
 }
 
 static bool start_mark_up(struct start *t)
 {
 	struct sandbox *s;
-	bool up = false;
+	bool up;
 
 	pthread_mutex_lock(&t->q->lock);
 	s = qemu_sandbox(t->q, t->fx->session);
-	if (s && !s->kill) {
+	/* a link that goes down after this look finds the sandbox UP */
+	up = !s->kill && hub_is_up(t->link);
+	if (up)
 		s->state = SANDBOX_UP;
-		up = true;
-	}
 	pthread_mutex_unlock(&t->q->lock);
-	return up && hub_is_up(t->link);
+	return up;
+}
+
+/* STARTED is on its way: from now on an end is told, also one just missed. */
+static void start_mark_told(struct start *t)
+{
+	struct sandbox *s;
+	bool died;
+
+	pthread_mutex_lock(&t->q->lock);
+	s = qemu_sandbox(t->q, t->fx->session);
+	s->told = true;
+	died = s->state == SANDBOX_GONE && !s->kill;
+	if (died)
+		qemu_work_put(t->q, WORK_CLEAN, s->session, s->epoch, NULL);
+	pthread_mutex_unlock(&t->q->lock);
+	if (died)
+		qemu_report_died(t->q, t->fx->session, t->fx->epoch,
+				 "the sandbox's keeper ended");
+}
+
+/* The engine asks again after a restart, and it runs: 0, reported. */
+static int start_again(struct qemu *q, const struct effect *fx)
+{
+	struct command *c = start_command(q, fx, loop_now_ns());
+	struct sandbox *s;
+	bool runs;
+
+	pthread_mutex_lock(&q->lock);
+	s = qemu_sandbox(q, fx->session);
+	runs = s && s->epoch == fx->epoch && s->state == SANDBOX_UP && !s->kill;
+	if (runs)
+		start_put_hello(c, (const uint8_t *)s->hello, s->nr_hello);
+	pthread_mutex_unlock(&q->lock);
+	if (!runs) {
+		command_free(c);
+		return -ENOENT;
+	}
+	qemu_outcome(q, c);
+	return 0;
+}
+
+/* Ends a start that went wrong; says so unless somebody cut it short. */
+static void start_undo(struct start *t, const struct err *why)
+{
+	bool cut = start_is_cut(t), stop;
+	struct err e;
+
+	pthread_mutex_lock(&t->q->lock);
+	stop = t->q->stop;
+	pthread_mutex_unlock(&t->q->lock);
+	if (stop)
+		return; /* the next daemon looks at what is there */
+	qemu_session_end(t->q, t->fx->session, t->fx->epoch, &e);
+	if (!cut)
+		qemu_effect_failed(t->q, t->fx, why);
 }
 
 void qemu_start_run(struct qemu *q, struct effect *fx)
@@ -506,26 +614,27 @@ void qemu_start_run(struct qemu *q, struct effect *fx)
 	struct hub_reply reply = { 0 };
 	int64_t since = loop_now_ns();
 	struct err e;
-	int r = start_take_slot(q, fx->session, (uint32_t)fx->epoch, &t.slot,
-				&e);
-	bool slot = r == 0;
+	int r = 0;
 
-	if (r == 0)
-		r = start_steps(&t, &reply, &e);
-	if (r == 0 && !start_mark_up(&t))
-		r = err_set(&e, -EPIPE, ERR_INTERNAL,
-			    "the sandbox ended while it started");
-	if (r == 0)
-		start_report(&t, &reply, since);
-	qemu_borrow_end(q, fx->session);
-	if (r < 0) {
-		bool cut = slot && start_is_cut(&t);
-
-		if (slot)
-			qemu_sandbox_end(q, fx->session);
-		if (!cut)
-			qemu_effect_failed(q, fx, &e);
+	if (start_again(q, fx) < 0) {
+		/* older epochs, or one of this epoch that has just ended */
+		r = qemu_session_end(q, fx->session, fx->epoch, &e);
+		if (r == 0)
+			r = start_take_slot(q, fx->session,
+					    (uint32_t)fx->epoch, &t.slot, &e);
+		if (r == 0)
+			r = start_steps(&t, &reply, &e);
+		if (r == 0 && !start_mark_up(&t))
+			r = err_set(&e, -EPIPE, ERR_INTERNAL,
+				    "the sandbox ended while it started");
+		if (r == 0) {
+			start_report(&t, &reply, since);
+			start_mark_told(&t);
+		} else {
+			start_undo(&t, &e);
+		}
 	}
+	qemu_borrow_end(q, fx->session, fx->epoch);
 	hub_reply_done(&reply);
 	image_hot_done(&t.image);
 	base_close_p(&t.tpl.kernel_fd);

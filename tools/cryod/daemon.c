@@ -211,22 +211,41 @@ static int daemon_call(struct daemon *d, struct command *c, struct err *e)
 	return engine_call(d->engine, c, CALL_MS, &reply, e);
 }
 
+/* The default tenant's id, looked up by its name. */
+static int daemon_tenant_row(void *ctx, const void *key, size_t key_len,
+			     const void *value, size_t len)
+{
+	struct daemon *d = ctx;
+	SCOPED_JSON json_t *row = NULL;
+	const char *name;
+	struct err e;
+
+	if (key_len != ID_LEN || json_parse(&row, value, len, &e) < 0 ||
+	    json_get_str(row, "name", &name, &e) < 0 ||
+	    strcmp(name, DEFAULT_TENANT) != 0)
+		return 0;
+	memcpy(d->tenant, key, ID_LEN);
+	return 1;
+}
+
 static int daemon_tenant(struct daemon *d, struct err *e)
 {
-	SCOPED(buf_done) struct buf row = { 0 };
 	struct command *c;
+	struct id id;
 	void *view;
 	int r = d->views.open(d->views.ctx, &view, e);
 
 	if (r < 0)
 		return r;
-	r = d->views.ops->get(view, TABLE_TENANTS, DEFAULT_TENANT,
-			      strlen(DEFAULT_TENANT), &row, e);
+	r = d->views.ops->scan(view, TABLE_TENANTS, NULL, 0, NULL, 0, false,
+			       daemon_tenant_row, d, e);
 	d->views.close(view);
-	if (r != -ENOENT)
-		return r;
+	if (r < 0 || d->tenant[0])
+		return MIN(r, 0);
+	id_new(&id);
+	memcpy(d->tenant, id.s, sizeof(d->tenant));
 	c = command_new(COMMAND_TENANT_CREATE);
-	base_strcpy(c->id, sizeof(c->id), DEFAULT_TENANT);
+	memcpy(c->id, id.s, sizeof(c->id));
 	base_strcpy(c->name, sizeof(c->name), DEFAULT_TENANT);
 	return daemon_call(d, c, e);
 }
@@ -329,9 +348,9 @@ static int daemon_door(struct daemon *d, struct err *e)
 			  .isolation = kvm ? "hardware virtualisation" :
 					     "emulation (TCG): not a security boundary between tenants",
 			  .boot_id = d->boot_id,
-			  .data_dir = d->opt.data },
+			  .data_dir = d->opt.data_name },
 		.owner_uid = geteuid(),
-		.default_tenant = DEFAULT_TENANT,
+		.default_tenant = d->tenant,
 		.listeners = { { .fd = d->unix_fd, .local = true },
 			       { .fd = d->tcp_fd, .host = d->host_name } },
 		.nr_listeners = d->tcp_fd >= 0 ? 2 : 1,
@@ -373,6 +392,7 @@ int daemon_start(struct daemon *d, const struct daemon_options *o,
 void daemon_stop(struct daemon *d)
 {
 	api_stop(d->api);
+	qemu_stop(d->qemu);
 	engine_free(d->engine);
 	qemu_free(d->qemu);
 	helper_client_free(d->helper);

@@ -11,7 +11,8 @@
 #include "tools/cryod/sandbox.h"
 
 struct daemon_options {
-	const char *data;	  /* absolute */
+	const char *data;	  /* relative to the working folder */
+	const char *data_name;	  /* absolute, for people */
 	const char *listen;	  /* "ADDR:PORT", or NULL */
 	const char *provider_key; /* path, or NULL: in the data folder */
 	bool insecure_plain;
@@ -33,6 +34,7 @@ struct daemon {
 	struct sandbox_calls calls;
 	struct api *api;
 	struct listen_addr addr;
+	char tenant[ID_LEN + 1]; /* the default one */
 	char host_name[LISTEN_HOST_MAX + 8];
 	char platform[33], boot_id[37];
 	char accel_why[256];

@@ -16,6 +16,7 @@
 #include <sys/un.h>
 
 #include "store/datadir.h"
+#include "store/transcript.h"
 
 #define HEX_LEN 32
 
@@ -68,10 +69,12 @@ static int host_listen(void *ctx, const char *session, uint32_t slot,
 	return 0;
 }
 
+/* Does not wait: a cryo-vm that accepts nobody is as good as none. */
 static int host_connect(void *ctx, const char *session, uint32_t slot,
 			int *ret_fd, struct err *e)
 {
-	SCOPED_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	SCOPED_FD int fd = socket(
+		AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	SCOPED_FD int dir = -1;
 	struct sockaddr_un a;
 	int r = host_address(ctx, session, slot, &a, &dir, e);
@@ -81,8 +84,6 @@ static int host_connect(void *ctx, const char *session, uint32_t slot,
 	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
 		return err_sys(e, errno, "connect to the sandbox of session %s",
 			       session);
-	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
-		return err_sys(e, errno, "make a socket non-blocking");
 	*ret_fd = base_steal_fd(&fd);
 	return 0;
 }
@@ -152,52 +153,67 @@ static int host_pack_new(void *ctx, const char *session, uint8_t ret_id[16],
 	struct host *h = ctx;
 	SCOPED_FD int fd = -1;
 	char path[PATH_MAX];
-	int r = datadir_id_mkdir(h->data, "packs", session, e);
+	int r;
 
+	base_random(ret_id, 16);
+	/* the key first: a destroyed session gets no folder again */
+	r = keys_pack_key(h->keys, session, ret_id, true, ret_key, e);
+	if (r == -ENOENT)
+		return err_set(e, r, ERR_GONE,
+			       "session %s has no key any more", session);
+	if (r == 0)
+		r = datadir_id_mkdir(h->data, "packs", session, e);
 	if (r < 0)
 		return r;
-	base_random(ret_id, 16);
 	host_pack_path(h, session, true, ret_id, path);
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_sys(e, errno, "make pack %s", path);
 	r = host_sync_parent(path, e);
-	if (r == 0)
-		r = keys_pack_key(h->keys, session, ret_id, true, ret_key, e);
 	if (r < 0)
 		unlink(path);
 	else
 		*ret_fd = base_steal_fd(&fd);
-	return r == -ENOENT ? err_set(e, r, ERR_GONE,
-				      "session %s has no key any more",
-				      session) :
-			      r;
+	return r;
+}
+
+/* -ENOENT without touching e: no such file, or no right to it. */
+static int host_pack_try(struct host *h, const char *session, bool own,
+			 const uint8_t id[16], uint8_t ret_key[32], int *ret_fd,
+			 struct err *e)
+{
+	SCOPED_FD int fd = -1;
+	char path[PATH_MAX];
+	struct err why;
+	int r;
+
+	host_pack_path(h, session, own, id, path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ENOENT :
+					 err_sys(e, errno, "open pack %s", path);
+	r = keys_pack_key(h->keys, session, id, own, ret_key, &why);
+	if (r == 0)
+		*ret_fd = base_steal_fd(&fd);
+	else if (r != -ENOENT && e)
+		*e = why;
+	return r;
 }
 
 static int host_pack_open(void *ctx, const char *session, const uint8_t id[16],
 			  uint8_t ret_key[32], int *ret_fd, struct err *e)
 {
-	struct host *h = ctx;
-	char path[PATH_MAX], hex[HEX_LEN + 1];
+	char hex[HEX_LEN + 1];
+	int r = host_pack_try(ctx, session, true, id, ret_key, ret_fd, e);
 
+	if (r == -ENOENT)
+		r = host_pack_try(ctx, session, false, id, ret_key, ret_fd, e);
+	if (r != -ENOENT)
+		return r;
 	host_hex(hex, id);
-	err_set(e, -ENOENT, ERR_NOT_FOUND,
-		"session %s has no pack %s, or its key is destroyed", session,
-		hex);
-	for (int own = 1; own >= 0; own--) {
-		SCOPED_FD int fd = -1;
-
-		host_pack_path(h, session, own, id, path);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0 && errno != ENOENT)
-			return err_sys(e, errno, "open pack %s", path);
-		if (fd < 0 ||
-		    keys_pack_key(h->keys, session, id, own, ret_key, e) < 0)
-			continue;
-		*ret_fd = base_steal_fd(&fd);
-		return 0;
-	}
-	return -ENOENT;
+	return err_set(e, r, ERR_NOT_FOUND,
+		       "session %s has no pack %s, or its key is destroyed",
+		       session, hex);
 }
 
 /* One pack of `from` becomes readable for `session`: link and key. */
@@ -297,27 +313,44 @@ static int host_transcript_key(struct host *h, const char *session,
 			      r;
 }
 
+/*
+ * Opens the file, empty. One that was made and never written to is left by a
+ * daemon that ended before it could give it away (a cryo-vm that has one says
+ * so, and is not given another): no number of its key was used.
+ */
+static int host_transcript_make(const char *path, int *ret_fd, struct err *e)
+{
+	SCOPED_FD int fd = open(
+		path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, errno, "make transcript %s", path);
+	if (st.st_size > TRANSCRIPT_HEADER_LEN)
+		return err_set(e, -EEXIST, ERR_CONFLICT,
+			       "transcript %s has %lld bytes already", path,
+			       (long long)st.st_size);
+	if (st.st_size > 0 && ftruncate(fd, 0) < 0)
+		return err_sys(e, errno, "empty transcript %s", path);
+	*ret_fd = base_steal_fd(&fd);
+	return 0;
+}
+
 static int host_transcript(void *ctx, const char *session, const char *exec,
 			   uint32_t epoch, uint8_t ret_key[32], int *ret_fd,
 			   struct err *e)
 {
 	struct host *h = ctx;
-	SCOPED_FD int fd = -1;
 	char path[PATH_MAX];
-	int r = datadir_id_mkdir(h->data, "transcripts", session, e);
+	/* the key first: a destroyed session gets no folder again */
+	int r = host_transcript_key(h, session, exec, epoch, ret_key, e);
 
+	if (r == 0)
+		r = datadir_id_mkdir(h->data, "transcripts", session, e);
 	if (r < 0)
 		return r;
 	host_transcript_path(h, session, exec, epoch, path);
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_sys(e, errno, "make transcript %s", path);
-	r = host_transcript_key(h, session, exec, epoch, ret_key, e);
-	if (r < 0)
-		unlink(path);
-	else
-		*ret_fd = base_steal_fd(&fd);
-	return r;
+	return host_transcript_make(path, ret_fd, e);
 }
 
 int host_transcript_read(struct host *h, const char *session, const char *exec,

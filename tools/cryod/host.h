@@ -19,7 +19,7 @@
 #include "store/keys.h"
 
 struct host {
-	const char *data; /* the data folder, absolute */
+	const char *data; /* the data folder */
 	struct keys *keys;
 	struct qemu_host port;
 };

@@ -110,7 +110,9 @@ int main(int argc, char **argv)
 		log_error("event=start_failed why=\"%s\"", strerror(errno));
 		return 1;
 	}
-	o.data = cwd;
+	/* relative: our user may not be able to walk there from the root */
+	o.data = ".";
+	o.data_name = cwd;
 	r = daemon_start(d, &o, &e);
 	if (r < 0) {
 		log_error("event=start_failed why=\"%s\"", e.msg);

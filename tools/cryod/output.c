@@ -167,7 +167,7 @@ static int output_chain_walk(struct output *o, const struct reader *rd,
 			c->seg[c->nr++] = g;
 			if (!g.from[SANDBOX_STDOUT] && !g.from[SANDBOX_STDERR])
 				return 0;
-		} else if (r != -ENOENT) {
+		} else if (r != -ENOENT && r != -ENODATA) {
 			return r;
 		} else if (c->nr == 0 && c->exec.state == EXEC_RUNNING) {
 			return 0; /* its file is about to be made */

@@ -146,7 +146,7 @@ static void agent_new_on_loop(void *ctx)
 	a->link = agent_link_new(c->fd, &agent_ops, a);
 	a->watching = agent_link_events(a->link);
 	loop_watch(a->loop, &a->watch, c->fd, a->watching, agent_readable, a);
-	execs_set_agent(a->execs, a->link);
+	execs_set_agent(a->execs, a->link, agent_poke_later, a);
 }
 
 struct agent *agent_new(struct loop *l, int fd, struct execs *x)

@@ -36,6 +36,7 @@
 #define QUIESCE_MS 100
 #define QMP_STOP_MS 30000
 #define QMP_CALL_MS 10000
+#define PACK_ASK_MS 10000
 
 struct capture {
 	struct vm *vm;
@@ -56,20 +57,45 @@ static int64_t capture_wall_ns(void)
 	return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-static int capture_next_pack(void *ctx, uint8_t id[PACK_ID_LEN],
-			     uint8_t key[CRYPT_KEY_LEN], int *ret_fd,
-			     struct err *e)
+static int capture_ask_pack(struct vm *vm, uint8_t id[PACK_ID_LEN],
+			    uint8_t key[CRYPT_KEY_LEN], int *ret_fd,
+			    struct err *e)
 {
-	struct vm *vm = ctx;
 	struct wire_pack p;
 	int r = link_ask(vm->link, WIRE_PACK_NEW, NULL, 0, &p, sizeof(p),
-			 ret_fd, 1, 30000, e);
+			 ret_fd, 1, PACK_ASK_MS, e);
 
 	if (r < 0)
 		return r;
 	memcpy(id, p.id, PACK_ID_LEN);
 	memcpy(key, p.key, CRYPT_KEY_LEN);
 	base_wipe(&p, sizeof(p));
+	return 0;
+}
+
+void capture_refill(struct vm *vm)
+{
+	struct err e;
+
+	if (vm->spare.have || !link_is_up(vm->link))
+		return;
+	vm->spare.have = capture_ask_pack(vm, vm->spare.id, vm->spare.key,
+					  &vm->spare.fd, &e) == 0;
+}
+
+/* The packer's: the spare, so that it doesn't matter who is away. */
+static int capture_next_pack(void *ctx, uint8_t id[PACK_ID_LEN],
+			     uint8_t key[CRYPT_KEY_LEN], int *ret_fd,
+			     struct err *e)
+{
+	struct vm *vm = ctx;
+
+	if (!vm->spare.have)
+		return capture_ask_pack(vm, id, key, ret_fd, e);
+	memcpy(id, vm->spare.id, PACK_ID_LEN);
+	memcpy(key, vm->spare.key, CRYPT_KEY_LEN);
+	*ret_fd = vm->spare.fd;
+	base_wipe(&vm->spare, sizeof(vm->spare));
 	return 0;
 }
 
@@ -214,10 +240,10 @@ static int capture_stop(struct capture *c, struct err *e)
 	} else {
 		c->quiesced = agent_quiesce(vm->agent, QUIESCE_MS) == 0;
 		c->stop_ns = loop_now_ns();
+		c->stopped = true; /* also if only the answer was late */
 		r = qmp_vm_stop(vm->qmp, QMP_STOP_MS, e);
 		if (r < 0)
 			return r;
-		c->stopped = true;
 	}
 	c->point.time_ns = MAX(capture_wall_ns(), vm->last_point_ns + 1);
 	packer_set_time(vm->packer, c->point.time_ns);
@@ -434,4 +460,6 @@ void capture_run(struct vm *vm, struct job *j)
 	}
 	buf_done(&c.execs);
 	buf_done(&c.device);
+	if (!(order->flags & WIRE_CAPTURE_STAY))
+		capture_refill(vm);
 }

@@ -3,7 +3,8 @@
  * transcript; an exit is acknowledged once its event is in the log. So what
  * the guest may forget, the host has. Bytes that can't be stored now (disk
  * full, no transcript yet) are left unacknowledged: the agent keeps them and
- * slows the process, and sends them again after a reset.
+ * slows the process, and sends them again after a reset, which is tried each
+ * second.
  *
  * Invariants: 1. a transcript has no holes: a piece that starts behind its
  * end is left for the next reset. 2. EXITED is reported only when the
@@ -18,6 +19,7 @@
 #define RETRY_NS (1000 * 1000000ll)
 #define STDIN_WAIT_NS (1000 * 1000000ll)
 #define CALL_TIMEOUT_MS 30000
+#define EXEC_CODE_LOST 126 /* nobody knows how it ended */
 
 struct exec {
 	struct exec *next;
@@ -30,6 +32,7 @@ struct exec {
 	bool full;     /* the transcript's limit is reached */
 	bool noisy;    /* a note to the daemon is due */
 	bool exited, reporting;
+	bool told; /* the last HELLO had it */
 	struct wire_exited exit;
 	/* standard input */
 	uint64_t stdin_end, stdin_acked;
@@ -50,9 +53,12 @@ struct execs {
 	struct exec *first;
 	struct loop_timer note_timer, retry_timer;
 	bool reset_due;
+	loop_fn poke;
+	void *poke_ctx;
 };
 
 static void execs_note(void *ctx);
+static void exec_stdin_answer(void *ctx);
 
 struct execs *execs_new(struct loop *l, struct link *k, uint32_t epoch)
 {
@@ -64,9 +70,18 @@ struct execs *execs_new(struct loop *l, struct link *k, uint32_t epoch)
 	return x;
 }
 
-void execs_set_agent(struct execs *x, struct agent_link *a)
+void execs_set_agent(struct execs *x, struct agent_link *a, loop_fn poke,
+		     void *poke_ctx)
 {
 	x->agent = a;
+	x->poke = poke;
+	x->poke_ctx = poke_ctx;
+}
+
+static void execs_poke(struct execs *x)
+{
+	if (x->poke)
+		x->poke(x->poke_ctx);
 }
 
 static struct exec *exec_find(struct execs *x, const char *tag)
@@ -103,18 +118,40 @@ static void exec_remove(struct execs *x, struct exec *t)
 		}
 	}
 	x->nr--;
-	loop_disarm(x->loop, &t->stdin_timer);
+	t->stdin_closed = true;
+	exec_stdin_answer(t);
 	transcript_free(t->transcript);
 	free(t);
 }
 
 /* --- what the agent says -------------------------------------------------- */
 
+static uint64_t exec_end(const struct exec *t, enum agent_stream s)
+{
+	return t->transcript ?
+		       transcript_end(t->transcript,
+				      s == AGENT_STDOUT ? TRANSCRIPT_OUT :
+							  TRANSCRIPT_ERR) :
+		       t->from[s];
+}
+
+/* It has ended and the guest will say no more of it. */
+static void exec_end_without(struct exec *t, const struct wire_exited *how)
+{
+	t->exited = true;
+	t->exit = *how;
+	memcpy(t->exit.tag, t->tag, sizeof(t->exit.tag));
+	t->exit.out_total = exec_end(t, AGENT_STDOUT);
+	t->exit.err_total = exec_end(t, AGENT_STDERR);
+}
+
 void execs_hello(struct execs *x, const struct agent_hello *h)
 {
 	struct agent_bytes rest = h->execs;
 	struct agent_exec_state s;
 
+	for (struct exec *t = x->first; t; t = t->next)
+		t->told = false;
 	while (agent_exec_next(&rest, &s) > 0) {
 		struct exec *t = exec_find(x, s.tag);
 
@@ -126,30 +163,39 @@ void execs_hello(struct execs *x, const struct agent_hello *h)
 			t->from[AGENT_STDERR] = s.err_acked;
 			t->stdin_end = s.stdin_offset;
 		}
+		t->told = true;
 		t->end[AGENT_STDOUT] = s.out_end;
 		t->end[AGENT_STDERR] = s.err_end;
-		t->stdin_acked = s.stdin_offset;
+		t->stdin_acked = MIN(s.stdin_offset, t->stdin_end);
 	}
+	for (struct exec *t = x->first; t; t = t->next)
+		if (!t->told && !t->starting && !t->exited)
+			exec_end_without(t, &(struct wire_exited){
+						    .code = EXEC_CODE_LOST,
+						    .lost = 1 });
+	execs_report(x);
 }
 
-static uint64_t exec_end(const struct exec *t, enum agent_stream s)
+/* What failed a second ago is tried again. */
+static void execs_retry(void *ctx)
 {
-	return t->transcript ?
-		       transcript_end(t->transcript,
-				      s == AGENT_STDOUT ? TRANSCRIPT_OUT :
-							  TRANSCRIPT_ERR) :
-		       t->from[s];
+	struct execs *x = ctx;
+
+	for (struct exec *t = x->first; t; t = t->next)
+		x->reset_due = x->reset_due || (t->missed && t->transcript);
+	execs_report(x);
+	execs_poke(x);
 }
 
-static void execs_report_later(void *ctx)
+static void execs_retry_later(struct execs *x)
 {
-	execs_report(ctx);
+	if (!x->retry_timer.at_ns)
+		loop_arm(x->loop, &x->retry_timer, RETRY_NS, execs_retry, x);
 }
 
 static void exec_exit_answer(void *ctx, struct wire_msg *m);
 
 /* An exit goes to the daemon once the transcript is complete. */
-
 static void exec_report_exit(struct exec *t)
 {
 	struct execs *x = t->all;
@@ -160,8 +206,7 @@ static void exec_report_exit(struct exec *t)
 	    exec_end(t, AGENT_STDERR) < t->exit.err_total)
 		return;
 	if (transcript_sync(t->transcript) < 0) {
-		loop_arm(x->loop, &x->retry_timer, RETRY_NS,
-			 execs_report_later, x);
+		execs_retry_later(x);
 		return;
 	}
 	t->reporting = true;
@@ -179,13 +224,13 @@ static void exec_exit_answer(void *ctx, struct wire_msg *m)
 	t->reporting = false;
 	if (!m || m->status < 0) {
 		if (m)
-			loop_arm(x->loop, &x->retry_timer, RETRY_NS,
-				 execs_report_later, x);
+			execs_retry_later(x);
 		return;
 	}
 	if (x->agent)
 		agent_link_exit_ack(x->agent, t->tag, &e);
 	exec_remove(x, t);
+	execs_poke(x);
 }
 
 void execs_report(struct execs *x)
@@ -217,17 +262,23 @@ void execs_out(struct execs *x, const struct agent_out *o)
 	r = transcript_append(t->transcript, ts, o->offset, o->data.p,
 			      o->data.len);
 	if (r < 0) {
+		/* behind a piece that is missed already: the reset brings it */
 		if (!t->missed)
-			log_warn("event=transcript_failed exec=%s error=%s",
-				 t->tag, strerror(-r));
+			log_warn("event=transcript_failed exec=%s why=\"%s\"",
+				 t->tag,
+				 (err_sys(&e, -r, "append"), e.msg));
 		t->missed = true;
-		x->reset_due = true;
+		execs_retry_later(x);
 		return;
 	}
 	t->full = r > 0;
-	if (x->agent)
-		agent_link_out_ack(x->agent, t->tag, s,
-				   transcript_end(t->transcript, ts), &e);
+	if (x->agent &&
+	    agent_link_out_ack(x->agent, t->tag, s,
+			       transcript_end(t->transcript, ts), &e) < 0) {
+		/* its queue is full; a reset tells it how far we are */
+		t->missed = true;
+		execs_retry_later(x);
+	}
 	t->noisy = true;
 	if (!x->note_timer.at_ns)
 		loop_arm(x->loop, &x->note_timer, NOTE_EVERY_NS, execs_note, x);
@@ -238,7 +289,7 @@ void execs_exited(struct execs *x, const struct agent_exited *a)
 {
 	struct exec *t = exec_find(x, a->tag);
 
-	if (!t)
+	if (!t || t->reporting)
 		return;
 	t->exited = true;
 	t->exit = (struct wire_exited){ .code = a->code,
@@ -296,14 +347,25 @@ static void exec_started(void *ctx, int ret, const struct agent_msg *m UNUSED,
 	struct execs *x = t->all;
 
 	t->starting = false;
+	if (ret == 0) {
+		link_reply(x->link, t->start_from, NULL, 0, NULL, 0, NULL, 0);
+		exec_report_exit(t); /* it may have been quick */
+		return;
+	}
 	if (ret == -ECONNRESET || ret == -ETIMEDOUT) {
-		/* it may run; the daemon asks again or hears of its end */
+		/* it may run: the next HELLO tells, and its end is reported */
 		link_reply_err(x->link, t->start_from, ret, e);
-	} else if (ret < 0) {
+		t->missed = ret == -ETIMEDOUT;
+		execs_retry_later(x);
+	} else if (link_is_from(x->link, t->start_from)) {
 		link_reply_err(x->link, t->start_from, ret, e);
 		exec_remove(x, t);
 	} else {
-		link_reply(x->link, t->start_from, NULL, 0, NULL, 0, NULL, 0);
+		/* who asked is gone, and the new daemon saw it starting */
+		exec_end_without(t, &(struct wire_exited){
+					    .code = ret == -ENOENT ? 127 : 126,
+					    .refused = 1 });
+		exec_report_exit(t);
 	}
 }
 
@@ -353,19 +415,23 @@ void execs_start(struct execs *x, struct wire_msg *m)
 	if (!x->agent || !agent_link_up(x->agent))
 		return execs_refuse(x, to, -ENOTCONN, "guest agent is silent");
 	t = exec_find(x, q.tag);
-	if (!t) {
-		t = exec_add(x, q.tag);
-		if (!t)
-			return execs_refuse(x, to, -EAGAIN,
-					    "too many execs in this sandbox");
-		r = exec_open_transcript(t, wire_take_fd(m, 0), q.key, &e);
-		if (r < 0) {
-			link_reply_err(x->link, to, r, &e);
-			exec_remove(x, t);
-			return;
-		}
+	if (t && !t->starting) /* asked before; its end is reported */
+		return link_reply(x->link, to, NULL, 0, NULL, 0, NULL, 0);
+	if (t) {
+		t->start_from = to;
+		return;
 	}
+	t = exec_add(x, q.tag);
+	if (!t)
+		return execs_refuse(x, to, -EAGAIN,
+				    "too many execs in this sandbox");
+	r = exec_open_transcript(t, wire_take_fd(m, 0), q.key, &e);
 	base_wipe(q.key, sizeof(q.key));
+	if (r < 0) {
+		link_reply_err(x->link, to, r, &e);
+		exec_remove(x, t);
+		return;
+	}
 	t->start_from = to;
 	t->starting = true;
 	r = agent_link_exec(x->agent, t->tag,
@@ -534,6 +600,7 @@ uint32_t execs_states(const struct execs *x, struct wire_exec_state *ret,
 			.phase = t->exited ? WIRE_EXEC_EXITED : WIRE_EXEC_RUNNING,
 			.code = t->exit.code,
 			.signal = t->exit.signal,
+			.attached = t->transcript != NULL,
 			.out_from = t->from[AGENT_STDOUT],
 			.err_from = t->from[AGENT_STDERR],
 			.out_end = t->end[AGENT_STDOUT],

@@ -13,10 +13,17 @@ struct execs;
 
 struct execs *execs_new(struct loop *l, struct link *k, uint32_t epoch);
 
-/* The agent's channel, once it is there; NULL when it is gone. */
-void execs_set_agent(struct execs *x, struct agent_link *a);
+/*
+ * The agent's channel, once it is there; NULL when it is gone. `poke` is
+ * called when something was queued for it outside of its own callbacks.
+ */
+void execs_set_agent(struct execs *x, struct agent_link *a, loop_fn poke,
+		     void *poke_ctx);
 
-/* What the agent's HELLO told: the execs that are in the guest now. */
+/*
+ * What the agent's HELLO told: the execs that are in the guest now. Those
+ * that were started and are not among them have ended, nobody knows how.
+ */
 void execs_hello(struct execs *x, const struct agent_hello *h);
 
 /* For HELLO and START: fills up to max states, returns their number. */
@@ -41,8 +48,8 @@ void execs_report(struct execs *x);
 void execs_sync(struct execs *x);
 
 /*
- * True once: output came before its transcript was attached, so the agent
- * has to send it again (agent_link_reset()).
+ * True once: output came that could not be stored then and can now, so the
+ * agent has to send it again (agent_link_reset()).
  */
 bool execs_wants_reset(struct execs *x);
 

@@ -62,6 +62,11 @@ struct link_from link_from(const struct link *k, const struct wire_msg *m)
 				   .type = m->type };
 }
 
+bool link_is_from(const struct link *k, struct link_from f)
+{
+	return k->fd >= 0 && k->connection == f.connection;
+}
+
 static void link_send_reply(struct link *k, struct link_from to, int status,
 			    const void *fixed, size_t len, const void *tail,
 			    size_t tail_len, const int *fds, int nr_fds)

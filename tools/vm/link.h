@@ -32,6 +32,8 @@ struct link_from {
 };
 
 struct link_from link_from(const struct link *k, const struct wire_msg *m);
+/* Is that connection still there? An answer to it would else get lost. */
+bool link_is_from(const struct link *k, struct link_from f);
 /* Also from other threads. */
 void link_reply(struct link *k, struct link_from to, const void *fixed,
 		size_t len, const void *tail, size_t tail_len, const int *fds,

@@ -101,8 +101,12 @@ static void main_capture(struct vm *vm, struct wire_msg *m)
 		link_reply_err(vm->link, to, -EINVAL, &e);
 		return;
 	}
-	vm->capturing = true;
-	worker_capture(vm, &c);
+	/* a new daemon asks again for what the last one had asked for */
+	if (!c.ticket || c.ticket != vm->ticket) {
+		vm->ticket = c.ticket;
+		vm->capturing = true;
+		worker_capture(vm, &c);
+	}
 	link_reply(vm->link, to, NULL, 0, NULL, 0, NULL, 0);
 }
 

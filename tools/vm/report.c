@@ -5,6 +5,9 @@
  * away gets all of them when it is back. After the machine's end and the last
  * report this process ends.
  *
+ * What the daemon can't take now (it is stopping, its disk is full) is told
+ * again a second later; what it refuses for good is dropped.
+ *
  * The queue is bounded: past REPORTS_MAX skips are dropped (they tell of
  * nothing durable), and rolling captures stop until the daemon is back.
  */
@@ -12,6 +15,7 @@
 
 #include "core/log.h"
 
+#define RETRY_NS 1000000000ll
 #define REPORTS_MAX 512 /* captures; eight hours of minutes */
 
 struct report {
@@ -33,6 +37,18 @@ static size_t report_len(const struct report *r)
 	return r->type == WIRE_SKIPPED ? sizeof(r->skipped) : sizeof(r->died);
 }
 
+static void report_retry(void *ctx)
+{
+	report_send(ctx);
+}
+
+/* Refused for now only? */
+static bool report_later(int status)
+{
+	return status == -EBUSY || status == -EAGAIN || status == -ENOSPC ||
+	       status == -EIO || status == -ETIMEDOUT;
+}
+
 static void report_answered(void *ctx, struct wire_msg *m)
 {
 	struct vm *vm = ctx;
@@ -41,6 +57,11 @@ static void report_answered(void *ctx, struct wire_msg *m)
 	vm->reporting = false;
 	if (!m)
 		return; /* the daemon went; it hears it when it is back */
+	if (report_later(m->status)) {
+		loop_arm(vm->loop, &vm->report_timer, RETRY_NS, report_retry,
+			 vm);
+		return;
+	}
 	if (m->status < 0)
 		log_warn("event=report_refused type=%s why=\"%.*s\"",
 			 wire_type_name(r->type), (int)m->len,

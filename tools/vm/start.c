@@ -12,9 +12,11 @@
 #include "tools/vm/vm.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "core/backend/helper_proto.h"
 #include "core/log.h"
 #include "snapshotter/pages.h"
 
@@ -112,8 +114,12 @@ static int start_tracking(struct vm *vm, struct job *j, struct err *e)
 		return r;
 	r = qmp_handshake(vm->qmp, QMP_UP_MS, e);
 	if (r == 0)
+		r = qmp_set_state_file(vm->qmp, HELPER_VM_STATE_WR_FD,
+				       HELPER_VM_STATE_RD_FD, QMP_CALL_MS, e);
+	if (r == 0)
 		r = guestmem_open(&vm->mem, job_take_fd(j, WIRE_START_MEM),
-				  j->fds[WIRE_START_MAPS], vm->ram_fd, e);
+				  j->fds[WIRE_START_MAPS],
+				  j->fds[WIRE_START_RAM], e);
 	if (r < 0)
 		return r;
 	c.pagemap_fd = j->fds[WIRE_START_PAGEMAP];
@@ -172,7 +178,8 @@ static int start_devices(struct vm *vm, struct job *j,
 		return r;
 	vm->agent = agent_new(vm->loop, job_take_fd(j, WIRE_START_AGENT),
 			      vm->execs);
-	r = agent_prepare(vm->agent, q, vm->setup.session, false, e);
+	r = agent_prepare(vm->agent, q, vm->setup.session,
+			  q->flags & WIRE_START_CLEAN, e);
 	return r == 0 ? qmp_vm_cont(vm->qmp, QMP_CALL_MS, e) : r;
 }
 
@@ -199,6 +206,7 @@ static int start_all(struct vm *vm, struct job *j, const struct wire_start *q,
 		     struct wire_started *ret, struct err *e)
 {
 	bool boot = q->flags & WIRE_START_BOOT;
+	enum wire_phase was = WIRE_PHASE_STARTING;
 	int r;
 
 	if (vm->phase != (boot ? WIRE_PHASE_SETUP : WIRE_PHASE_LOADED))
@@ -223,7 +231,9 @@ static int start_all(struct vm *vm, struct job *j, const struct wire_start *q,
 				  ret, e);
 	if (r < 0)
 		return r;
-	if (vm->phase == WIRE_PHASE_DEAD)
+	/* the loop may have seen the VMM's end meanwhile: that stays */
+	if (!atomic_compare_exchange_strong(&vm->phase, &was,
+					    WIRE_PHASE_RUNNING))
 		return err_set(e, -EPIPE, ERR_INTERNAL,
 			       "the virtual machine monitor ended");
 	buf_done(&vm->device);
@@ -245,13 +255,14 @@ void start_machine(struct vm *vm, struct job *j)
 		link_reply_err(vm->link, j->from, r, &e);
 		return;
 	}
-	vm->phase = WIRE_PHASE_RUNNING;
 	log_info("event=started session=%s epoch=%u tracking=%s load_us=%lld renew_us=%lld",
 		 vm->setup.session, vm->setup.epoch,
 		 dirty_method_name(vm->dirty), (long long)started.load_us,
 		 (long long)started.renew_us);
 	start_answer(vm, j, &started);
 	loop_post(vm->loop, start_running_on_loop, vm);
+	if (vm->setup.flags & WIRE_KEEP_ROLLING)
+		capture_refill(vm);
 }
 
 /* --- pause, continue, heal ------------------------------------------------------- */

@@ -52,6 +52,11 @@ struct vm {
 	uint8_t *staging;
 	uint32_t *staging_pages;
 	int64_t last_point_ns;
+	struct {
+		bool have;
+		uint8_t id[PACK_ID_LEN], key[CRYPT_KEY_LEN];
+		int fd;
+	} spare; /* the next pack: captures go on while the daemon is away */
 	int pidfd;
 	struct loop_watch pidfd_watch;
 
@@ -59,11 +64,12 @@ struct vm {
 	struct loop_timer roll_timer, heal_timer;
 	bool capturing, token_asked;
 	int64_t every_ns;
-	uint32_t roll_skips;
+	uint64_t ticket; /* of the last capture that the daemon ordered */
 
 	/* reports to cryod that it has not yet acknowledged: loop */
 	struct report *reports, **last_report;
 	bool reporting;
+	struct loop_timer report_timer;
 
 	/* jobs */
 	pthread_mutex_t job_lock;
@@ -99,6 +105,8 @@ void start_pause(struct vm *vm, struct job *j);
 void start_cont(struct vm *vm, struct job *j);
 void start_heal(struct vm *vm, struct job *j);
 void capture_run(struct vm *vm, struct job *j);
+/* Gets a spare pack if there is none and the daemon is there. */
+void capture_refill(struct vm *vm);
 
 /* Content of a block below the overlay (disk_ops.read_base, maps_base). */
 int load_read_base(void *ctx, uint32_t block, void *page);
