@@ -11,4 +11,4 @@ if [ ! -e "$B/image/tiny/template.json" ]; then
 fi
 scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/cryo-guest.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
-timeout 300 "$B/tests/e2e/guest_boot" "$B/image/tiny" "$scratch"
+timeout 550 "$B/tests/e2e/guest_boot" "$B/image/tiny" "$scratch"

@@ -13,11 +13,12 @@
 #include <time.h>
 
 #define HOST_EXECS 16
-#define HOST_WAIT_MS 20000
+#define HOST_WAIT_MS 120000 /* a loaded machine emulates slowly */
 
 struct host_exec {
 	char tag[ID_LEN + 1];
 	struct buf out[2];
+	uint64_t from[2]; /* offset of out's first byte */
 	uint64_t next[2]; /* offset that must come next */
 	bool wrong; /* a byte twice, or a gap */
 	bool exited;
@@ -152,7 +153,7 @@ static void host_turn(struct host *h, int ms)
 	agent_link_tick(h->l);
 }
 
-/* Turns until *flag; false after 20 s or when the link broke. */
+/* Turns until *flag; false after HOST_WAIT_MS or when the link broke. */
 static bool host_wait(struct host *h, const bool *flag)
 {
 	int64_t end = host_ms() + HOST_WAIT_MS;
@@ -168,6 +169,44 @@ __attribute__((unused)) static void host_for(struct host *h, int ms)
 
 	while (host_ms() < end)
 		host_turn(h, 10);
+}
+
+/* Turns until a stream has brought `len` bytes. */
+__attribute__((unused)) static bool
+host_wait_out(struct host *h, struct host_exec *x, int stream, size_t len)
+{
+	int64_t end = host_ms() + HOST_WAIT_MS;
+
+	while (x->out[stream - 1].len < len && host_ms() < end &&
+	       agent_link_fd(h->l) >= 0)
+		host_turn(h, 50);
+	return x->out[stream - 1].len >= len;
+}
+
+/* What was not acknowledged comes again: it is forgotten here. */
+static void host_rewind(struct host_exec *x, int i, uint64_t acked)
+{
+	if (acked < x->from[i] || acked - x->from[i] > x->out[i].len) {
+		x->out[i].len = 0;
+		x->from[i] = acked;
+	}
+	x->out[i].len = acked - x->from[i];
+	x->next[i] = acked;
+}
+
+static void host_on_hello(struct host *h, const struct agent_hello *r)
+{
+	struct agent_bytes rest = r->execs;
+	struct agent_exec_state st;
+	struct host_exec *x;
+
+	while (agent_exec_next(&rest, &st) > 0) {
+		x = host_exec(h, st.tag);
+		if (!x)
+			continue;
+		host_rewind(x, 0, st.out_acked);
+		host_rewind(x, 1, st.err_acked);
+	}
 }
 
 static void host_on_reply(void *ctx, int ret, const struct agent_msg *m,
@@ -188,6 +227,8 @@ static void host_on_reply(void *ctx, int ret, const struct agent_msg *m,
 	if (m->type == AGENT_FILE_ENTRIES)
 		buf_put(&h->data, m->file_entries.entries.p,
 			m->file_entries.entries.len);
+	if (m->type == AGENT_HELLO)
+		host_on_hello(h, &m->hello);
 	if (m->type == AGENT_HELLO)
 		buf_put(&h->data, m->hello.execs.p, m->hello.execs.len);
 	if (m->type == AGENT_FILE_INFO)

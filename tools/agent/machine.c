@@ -75,20 +75,21 @@ void machine_settime(struct agent *a, const struct agent_msg *m)
 /* random(4): credited entropy, then a generator made of it at once */
 static int reseed(const struct agent_bytes *seed)
 {
-	struct {
-		struct rand_pool_info info;
-		uint8_t bytes[AGENT_SEED_MAX];
-	} pool = { .info = { .entropy_count = (int)seed->len * 8,
-			     .buf_size = (int)seed->len } };
+	/* a header with the bytes behind it, as the kernel wants them */
+	_Alignas(struct rand_pool_info)
+		uint8_t pool[sizeof(struct rand_pool_info) + AGENT_SEED_MAX] = { 0 };
+	struct rand_pool_info *info = (void *)pool;
 	SCOPED_FD int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
 	int r = 0;
 
 	if (fd < 0)
 		return -errno;
-	memcpy(pool.bytes, seed->p, seed->len);
-	if (ioctl(fd, RNDADDENTROPY, &pool) || ioctl(fd, RNDRESEEDCRNG))
+	info->entropy_count = (int)seed->len * 8;
+	info->buf_size = (int)seed->len;
+	memcpy(pool + sizeof(*info), seed->p, seed->len);
+	if (ioctl(fd, RNDADDENTROPY, pool) || ioctl(fd, RNDRESEEDCRNG))
 		r = -errno;
-	base_wipe(&pool, sizeof(pool));
+	base_wipe(pool, sizeof(pool));
 	return r;
 }
 

@@ -20,7 +20,7 @@ $(B)/cryo-agent: $(AGENT_OBJ)
 	$(Q)$(CC) -static -no-pie -pthread -Wl,--gc-sections -s -o $@ $^
 
 $(IMAGE_TINY)/template.json: $(B)/cryo-agent tools/image/tiny.sh \
-		tools/image/kernel.sh $(wildcard tools/image/tiny/*)
+		tools/image/kernel.sh $(shell find tools/image/tiny -type f)
 	$(call say,IMAGE,$(@D))
 	$(Q)tools/image/tiny.sh $(B)/cryo-agent $(@D)
 
