@@ -27,7 +27,7 @@ struct dirty {
 	struct dirty_conf c;
 	size_t words;
 	bool armed, open, failed;
-	bool unknown;  /* the set is not known: report every page */
+	bool unknown; /* the set is not known: report every page */
 	bool took_all; /* the open epoch has reported every page */
 	uint64_t *carry, *epoch, *scan, *candidates;
 };
@@ -103,8 +103,7 @@ static int track(struct dirty *d, struct err *e)
 	memset(d->scan, 0, d->words * sizeof(uint64_t));
 	if (d->c.method == DIRTY_UFFD)
 		return dirty_uffd_scan(d->c.pagemap_fd, d->c.mem, d->scan, e);
-	r = dirty_compare_candidates(d->c.pagemap_fd, d->c.mem, d->candidates,
-				     e);
+	r = dirty_compare_candidates(d->c.pagemap_fd, d->c.mem, d->candidates, e);
 	if (r < 0 || d->unknown || !d->armed)
 		return r;
 	return dirty_compare_scan(d->c.mem, d->candidates, d->scan,

@@ -19,7 +19,7 @@
 #define ENTRIES 4096
 #define BATCH 256
 
-#define PM_FILE (1ull << 61)	/* page of a file or shared memory */
+#define PM_FILE (1ull << 61) /* page of a file or shared memory */
 #define PM_SWAP (1ull << 62)
 #define PM_PRESENT (1ull << 63)
 
@@ -39,15 +39,14 @@ int dirty_compare_candidates(int pagemap_fd, const struct guestmem *mem,
 		int r;
 
 		nr = MIN(pages - p, (uint32_t)ENTRIES);
-		r = base_pread_all(pagemap_fd, entries,
-				   nr * sizeof(entries[0]),
+		r = base_pread_all(pagemap_fd, entries, nr * sizeof(entries[0]),
 				   at + p * sizeof(entries[0]));
 		if (r < 0)
 			return err_sys(e, -r, "read of the VMM's pagemap");
 		for (uint32_t i = 0; i < nr; i++)
 			if (is_private(entries[i]))
-				candidates[(p + i) / 64] |=
-					1ull << ((p + i) % 64);
+				candidates[(p + i) / 64] |= 1ull
+							    << ((p + i) % 64);
 	}
 	return 0;
 }

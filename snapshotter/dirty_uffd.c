@@ -14,9 +14,10 @@
  *  3. CHECK_WPASYNC: a registration that is gone is an error (EPERM), never
  *     "nothing was written".
  *
- * Blind spots, which the design avoids: hole punches on shared RAM and
- * writes through other mappings. The registration lives as long as one copy
- * of the descriptor; our death leaves the VMM's copy and nothing is lost.
+ * Blind spots, which the design avoids (no balloon, no vhost-user): discards
+ * (MADV_DONTNEED, hole punches) and writes through other mappings. The
+ * registration lives as long as one copy of the descriptor; our death leaves
+ * the VMM's copy and nothing is lost.
  *
  * Source: Linux Documentation/admin-guide/mm/{userfaultfd,pagemap}.rst.
  */
@@ -47,8 +48,8 @@ struct pm_scan_arg {
 #define PM_SCAN_CHECK_WPASYNC (1u << 1)
 #endif
 
-#define FEATURES                                                      \
-	(UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED |        \
+#define FEATURES                                               \
+	(UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | \
 	 UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 #define REGIONS 512
 
@@ -95,8 +96,7 @@ static int take_regions(const struct page_region *r, long nr, uint64_t base,
 			uint64_t end, uint64_t *bits)
 {
 	for (long i = 0; i < nr; i++) {
-		if (r[i].start < base || r[i].end > end ||
-		    r[i].start >= r[i].end)
+		if (r[i].start < base || r[i].end > end || r[i].start >= r[i].end)
 			return -ERANGE;
 		set_range(bits, (r[i].start - base) / CRYO_PAGE,
 			  (r[i].end - base) / CRYO_PAGE);

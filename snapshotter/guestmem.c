@@ -60,8 +60,8 @@ static void look_at(struct find *f, const char *line)
 static int read_maps(int fd, struct buf *b)
 {
 	for (;;) {
-		ssize_t n = pread(fd, buf_reserve(b, 65536), 65536,
-				  (off_t)b->len);
+		ssize_t n =
+			pread(fd, buf_reserve(b, 65536), 65536, (off_t)b->len);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -191,8 +191,7 @@ int guestmem_gather(const struct guestmem *g, const uint64_t *bits,
 	PRE(*cursor <= g->pages && max <= INT32_MAX);
 	while (nr < max) {
 		uint32_t p = next_set(bits, *cursor, g->pages);
-		uint32_t end = (uint32_t)MIN((uint64_t)p + (max - nr),
-					     g->pages);
+		uint32_t end = (uint32_t)MIN((uint64_t)p + (max - nr), g->pages);
 		uint32_t run = run_length(bits, p, end);
 		int r;
 

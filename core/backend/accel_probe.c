@@ -80,8 +80,7 @@ static void cache_write(const struct accel_probe *p,
 	cache_key(&b, p);
 	buf_printf(&b, "%s %.200s\n", vmm_accel_name(res->accel), res->why);
 	fd = openat(p->cache_dir, CACHE_NEW,
-		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		    0600);
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd >= 0 && base_write_all(fd, b.p, b.len) == 0 && fsync(fd) == 0)
 		renameat(p->cache_dir, CACHE_NEW, p->cache_dir, CACHE);
 }

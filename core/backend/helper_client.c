@@ -59,8 +59,7 @@ static int wait_reply(int sock, struct err *e)
 
 	for (;;) {
 		int64_t left = end - clock_mono(&clock_real);
-		int r = left <= 0 ? 0 :
-				    poll(&p, 1, (int)(left / NS_PER_MS) + 1);
+		int r = left <= 0 ? 0 : poll(&p, 1, (int)(left / NS_PER_MS) + 1);
 
 		if (r > 0)
 			return 0;
@@ -90,8 +89,7 @@ static int take_reply(struct helper_client *c, const struct helper_req *req,
 
 	if (r < 0)
 		return r;
-	n = helper_recv(c->sock, rep, sizeof(*rep), ret_fds, HELPER_FDS_MAX,
-			&nr);
+	n = helper_recv(c->sock, rep, sizeof(*rep), ret_fds, HELPER_FDS_MAX, &nr);
 	if (n < 0)
 		return err_sys(e, (int)-n, "read from cryo-helper");
 	if (n == 0)
@@ -124,9 +122,8 @@ static int call_locked(struct helper_client *c, struct helper_req *req,
 	return r;
 }
 
-static int call(struct helper_client *c, struct helper_req *req,
-		const int *fds, struct helper_rep *rep, int *ret_fds,
-		struct err *e)
+static int call(struct helper_client *c, struct helper_req *req, const int *fds,
+		struct helper_rep *rep, int *ret_fds, struct err *e)
 {
 	int r;
 
@@ -160,8 +157,9 @@ int helper_client_spawn_vm(struct helper_client *c, uint32_t slot,
 			   int listen_fd, int log_fd, int *ret_pid,
 			   int *ret_pidfd, struct err *e)
 {
-	const int send[HELPER_VM_FDS] = { [HELPER_VM_LISTEN] = listen_fd,
-					  [HELPER_VM_LOG] = log_fd };
+	const int send[HELPER_VM_FDS] = {
+		[HELPER_VM_LISTEN] = listen_fd, [HELPER_VM_LOG] = log_fd
+	};
 	int fds[HELPER_FDS_MAX], r;
 	struct helper_req req;
 	struct helper_rep rep;
@@ -179,10 +177,9 @@ int helper_client_spawn_vm(struct helper_client *c, uint32_t slot,
 }
 
 int helper_client_spawn_vmm(struct helper_client *c, uint32_t slot,
-			    const struct vmm_spec *spec,
-			    const uint8_t *digest,
-			    const int fds[VMM_FD_ROLES],
-			    struct helper_vmm *ret, struct err *e)
+			    const struct vmm_spec *spec, const uint8_t *digest,
+			    const int fds[VMM_FD_ROLES], struct helper_vmm *ret,
+			    struct err *e)
 {
 	int send[VMM_FD_ROLES], got[HELPER_FDS_MAX], r;
 	struct helper_req req;

@@ -60,8 +60,8 @@ static int check_vm(const struct helper_req *r, struct err *e)
 static int check_fields(const struct helper_req *r, struct err *e)
 {
 	if (ops[r->op].slot ? r->slot >= HELPER_SLOTS : r->slot != 0)
-		return err_set(e, -EINVAL, ERR_INVALID,
-			       "slot %u: there are %u", r->slot, HELPER_SLOTS);
+		return err_set(e, -EINVAL, ERR_INVALID, "slot %u: there are %u",
+			       r->slot, HELPER_SLOTS);
 	if (r->op == HELPER_SPAWN_VMM)
 		return vmm_spec_check(&r->vmm.spec, r->fds, e);
 	if (r->fds != ops[r->op].fds_must)
@@ -92,8 +92,9 @@ int helper_req_check(const struct helper_req *r, size_t len, unsigned nr_fds,
 
 static unsigned reply_fds(uint16_t op)
 {
-	return op == HELPER_SPAWN_VM ? 1u :
-	       op == HELPER_SPAWN_VMM ? (unsigned)HELPER_VMM_FDS : 0u;
+	return op == HELPER_SPAWN_VM	? 1u
+	       : op == HELPER_SPAWN_VMM ? (unsigned)HELPER_VMM_FDS
+					: 0u;
 }
 
 int helper_rep_check(const struct helper_rep *r, size_t len, unsigned nr_fds,

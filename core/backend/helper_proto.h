@@ -31,7 +31,7 @@
  * is its log. The state file is a memfd for device state, opened twice: see
  * qmp_set_state_file().
  */
-#define HELPER_VM_LISTEN_FD 3	/* its listening socket */
+#define HELPER_VM_LISTEN_FD 3 /* its listening socket */
 #define HELPER_VM_STATE_WR_FD 4 /* write-only */
 #define HELPER_VM_STATE_RD_FD 5 /* read-write */
 

@@ -42,9 +42,9 @@ struct qmp {
 	qmp_event_fn fn;
 	void *ctx;
 	int64_t last_id;
-	json_t *reply;	    /* answer to last_id, while one waits */
-	const char *want;   /* event that somebody waits for */
-	json_t *event;	    /* it */
+	json_t *reply; /* answer to last_id, while one waits */
+	const char *want; /* event that somebody waits for */
+	json_t *event; /* it */
 	char migration[16]; /* status of the last MIGRATION event */
 	size_t len, scanned;
 	char line[QMP_LINE_MAX];
@@ -262,8 +262,7 @@ static int send_text(struct qmp *q, const struct buf *b, int fd, int64_t end,
 		if (fd >= 0) /* rides on the first byte */
 			n = helper_send(q->sock, b->p, 1, &fd, 1) ? -1 : 1;
 		else
-			n = send(q->sock, b->p + off, b->len - off,
-				 MSG_NOSIGNAL);
+			n = send(q->sock, b->p + off, b->len - off, MSG_NOSIGNAL);
 		if (n > 0) {
 			off += (size_t)n;
 			fd = -1;
@@ -509,12 +508,11 @@ int qmp_vm_load_devices(struct qmp *q, const void *state, size_t len,
 
 	q->migration[0] = 0;
 	if (r == 0)
-		r = call(q, "getfd", json_pack("{s:s}", "fdname", "state"),
-			 fd, end, NULL, e);
+		r = call(q, "getfd", json_pack("{s:s}", "fdname", "state"), fd,
+			 end, NULL, e);
 	if (r == 0)
 		r = call(q, "migrate-incoming",
-			 json_pack("{s:s}", "uri", "fd:state"), -1, end, NULL,
-			 e);
+			 json_pack("{s:s}", "uri", "fd:state"), -1, end, NULL, e);
 	if (r == 0)
 		r = wait_until(q, is_migrated, end, "migrate-incoming", e);
 	if (r == 0 && strcmp(q->migration, "completed") != 0)

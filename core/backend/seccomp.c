@@ -32,6 +32,8 @@
 
 #define S(name) SCMP_SYS(name)
 
+/* tables by subject, several to a line */
+/* clang-format off */
 static const int everyone[] = {
 	/* descriptors in hand */
 	S(read), S(write), S(readv), S(writev), S(pread64), S(pwrite64),
@@ -70,15 +72,15 @@ static const int everyone[] = {
 
 static const int cryod_only[] = {
 	/* files by name: cryod is the only one who names them */
-	S(open), S(openat), S(openat2), S(creat), S(stat), S(lstat), S(statx),
-	S(access), S(faccessat), S(faccessat2), S(readlink), S(readlinkat),
-	S(getdents64), S(mkdir), S(mkdirat), S(rmdir), S(unlink), S(unlinkat),
-	S(rename), S(renameat), S(renameat2), S(link), S(linkat), S(symlink),
-	S(symlinkat), S(chmod), S(fchmod), S(fchmodat), S(truncate),
-	S(utimensat), S(umask), S(getcwd), S(chdir), S(fchdir), S(flock),
-	S(statfs), S(fstatfs), S(syncfs), S(getxattr), S(fgetxattr), S(pipe),
-	S(fchown), S(fchownat), S(inotify_init1), S(inotify_add_watch),
-	S(inotify_rm_watch),
+	S(open), S(openat), S(openat2), S(creat), S(stat), S(lstat),
+	S(statx), S(access), S(faccessat), S(faccessat2), S(readlink),
+	S(readlinkat), S(getdents64), S(mkdir), S(mkdirat), S(rmdir),
+	S(unlink), S(unlinkat), S(rename), S(renameat), S(renameat2),
+	S(link), S(linkat), S(symlink), S(symlinkat), S(chmod), S(fchmod),
+	S(fchmodat), S(truncate), S(utimensat), S(umask), S(getcwd),
+	S(chdir), S(fchdir), S(flock), S(statfs), S(fstatfs), S(syncfs),
+	S(getxattr), S(fgetxattr), S(pipe), S(fchown), S(fchownat),
+	S(inotify_init1), S(inotify_add_watch), S(inotify_rm_watch),
 	/* sockets by address */
 	S(socket), S(bind), S(listen), S(connect),
 	/* the rest */
@@ -103,19 +105,27 @@ static const int hostile[] = {
 	S(capset), S(personality), S(iopl), S(ioperm), S(modify_ldt),
 	S(reboot), S(swapon), S(swapoff), S(acct), S(settimeofday),
 	S(clock_settime), S(adjtimex), S(sethostname), S(setdomainname),
-	S(quotactl), S(syslog), S(vhangup), S(pidfd_getfd), S(lookup_dcookie),
-	S(nfsservctl), S(mknod), S(mknodat), S(kcmp), S(process_madvise),
+	S(quotactl), S(syslog), S(vhangup), S(pidfd_getfd),
+	S(lookup_dcookie), S(nfsservctl), S(mknod), S(mknodat), S(kcmp),
+	S(process_madvise),
 };
+/* clang-format on */
 
 static const unsigned vm_ioctls[] = {
-	UFFDIO_API,    UFFDIO_REGISTER, UFFDIO_UNREGISTER,
-	UFFDIO_WAKE,   UFFDIO_COPY,	UFFDIO_ZEROPAGE,
-	UFFDIO_CONTINUE, UFFDIO_WRITEPROTECT, PAGEMAP_SCAN_REQUEST,
-	FIONREAD,      FIONBIO,
+	UFFDIO_API,
+	UFFDIO_REGISTER,
+	UFFDIO_UNREGISTER,
+	UFFDIO_WAKE,
+	UFFDIO_COPY,
+	UFFDIO_ZEROPAGE,
+	UFFDIO_CONTINUE,
+	UFFDIO_WRITEPROTECT,
+	PAGEMAP_SCAN_REQUEST,
+	FIONREAD,
+	FIONBIO,
 };
 
-static const unsigned cryod_ioctls[] = { FIONREAD, FIONBIO, TIOCGWINSZ,
-					 TCGETS };
+static const unsigned cryod_ioctls[] = { FIONREAD, FIONBIO, TIOCGWINSZ, TCGETS };
 
 static const unsigned prctls[] = { PR_SET_NAME,	    PR_GET_NAME,
 				   PR_SET_VMA,	    PR_GET_DUMPABLE,
@@ -133,8 +143,7 @@ static const struct role {
 	[SECCOMP_VM] = { "cryo-vm", NULL, 0, vm_ioctls, ARRAY_LEN(vm_ioctls),
 			 true, true },
 	[SECCOMP_CRYOD] = { "cryod", cryod_only, ARRAY_LEN(cryod_only),
-			    cryod_ioctls, ARRAY_LEN(cryod_ioctls), false,
-			    false },
+			    cryod_ioctls, ARRAY_LEN(cryod_ioctls), false, false },
 };
 
 /* A call that this machine's ABI doesn't have is nothing to refuse. */

@@ -74,8 +74,7 @@ static int check_cmdline(const struct vmm_spec *s, struct err *e)
 static int check_fds(const struct vmm_spec *s, uint32_t fds, struct err *e)
 {
 	uint32_t missing = mode_fds[s->mode].must & ~fds;
-	uint32_t extra = fds & ~(mode_fds[s->mode].must |
-				 mode_fds[s->mode].may);
+	uint32_t extra = fds & ~(mode_fds[s->mode].must | mode_fds[s->mode].may);
 
 	if (missing)
 		return err_set(e, -EINVAL, ERR_INVALID,
@@ -95,13 +94,11 @@ int vmm_spec_check(const struct vmm_spec *s, uint32_t fds, struct err *e)
 	if (s->memory_mib < VMM_MEMORY_MIB_MIN ||
 	    s->memory_mib > VMM_MEMORY_MIB_MAX)
 		return err_set(e, -EINVAL, ERR_INVALID,
-			       "memory of %u MiB: give %u to %u",
-			       s->memory_mib, VMM_MEMORY_MIB_MIN,
-			       VMM_MEMORY_MIB_MAX);
+			       "memory of %u MiB: give %u to %u", s->memory_mib,
+			       VMM_MEMORY_MIB_MIN, VMM_MEMORY_MIB_MAX);
 	if (s->vcpus < 1 || s->vcpus > VMM_VCPUS_MAX)
-		return err_set(e, -EINVAL, ERR_INVALID,
-			       "%u vCPUs: give 1 to %u", s->vcpus,
-			       VMM_VCPUS_MAX);
+		return err_set(e, -EINVAL, ERR_INVALID, "%u vCPUs: give 1 to %u",
+			       s->vcpus, VMM_VCPUS_MAX);
 	if (s->accel >= ARRAY_LEN(accel_names))
 		return err_set(e, -EINVAL, ERR_INVALID,
 			       "accelerator %u is unknown", s->accel);
@@ -262,8 +259,7 @@ static void put_env(struct vmm_argv *a, uint32_t fds)
 	env(a, "CRYO_UFFD_SOCK=%d", VMM_FD_NUMBER(VMM_FD_UFFD_SOCK));
 }
 
-void vmm_argv_build(struct vmm_argv *ret, const struct vmm_spec *s,
-		    uint32_t fds)
+void vmm_argv_build(struct vmm_argv *ret, const struct vmm_spec *s, uint32_t fds)
 {
 	memset(ret, 0, sizeof(*ret));
 	arg(ret, "qemu");

@@ -69,8 +69,8 @@ static int add(struct list *l, const char *src, const char *dst, bool program,
 	    !base_strcpy(n->src, sizeof(n->src), src) ||
 	    !base_strcpy(n->dst, sizeof(n->dst), dst))
 		return err_set(e, -E2BIG, ERR_LIMIT,
-			       "%s: more than %u files or too long a name",
-			       src, VMM_ROOT_FILES_MAX);
+			       "%s: more than %u files or too long a name", src,
+			       VMM_ROOT_FILES_MAX);
 	n->program = program;
 	l->nr++;
 	return 0;
@@ -247,8 +247,8 @@ static int hash_list(struct list *l, vmm_root_sha256_fn sha256,
 
 static int remove_tree(int dir, const char *name, int depth)
 {
-	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW |
-					   O_CLOEXEC);
+	int fd = openat(dir, name,
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct dirent *d;
 	DIR *list;
 
@@ -346,8 +346,8 @@ static int make_root(int dir, const char *name, const struct list *l,
 	if (mkdirat(dir, tmp, 0755) < 0)
 		return err_sys(e, errno, "mkdir of a new root");
 	root = openat(dir, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	r = root < 0 ? err_sys(e, errno, "open of a new root") :
-		       fill_root(root, l, e);
+	r = root < 0 ? err_sys(e, errno, "open of a new root")
+		     : fill_root(root, l, e);
 	if (r == 0 && renameat(dir, tmp, dir, name) < 0)
 		r = err_sys(e, errno, "rename of a new root to %s", name);
 	if (r == 0 && fsync(dir) < 0)
@@ -366,8 +366,7 @@ static int check_root(int root, const char *name, const struct list *l,
 		struct stat st;
 
 		if (fstatat(root, n->dst + 1, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    !S_ISREG(st.st_mode) ||
-		    (uint64_t)st.st_size != n->size ||
+		    !S_ISREG(st.st_mode) || (uint64_t)st.st_size != n->size ||
 		    st.st_uid != geteuid() || (st.st_mode & 0222))
 			return err_set(e, -EBADMSG, ERR_CORRUPT,
 				       "root %.12s...: %s was changed; remove "
@@ -377,8 +376,7 @@ static int check_root(int root, const char *name, const struct list *l,
 	return 0;
 }
 
-void vmm_root_name(char ret[VMM_ROOT_NAME],
-		   const uint8_t digest[VMM_ROOT_DIGEST])
+void vmm_root_name(char ret[VMM_ROOT_NAME], const uint8_t digest[VMM_ROOT_DIGEST])
 {
 	for (size_t i = 0; i < VMM_ROOT_DIGEST; i++)
 		snprintf(ret + 2 * i, 3, "%02x", digest[i]);
@@ -392,12 +390,10 @@ int vmm_root_open(int dir_fd, const uint8_t digest[VMM_ROOT_DIGEST],
 	int fd;
 
 	vmm_root_name(name, digest);
-	fd = openat(dir_fd, name,
-		    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = openat(dir_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(e, errno, "VMM build %.12s...", name);
-	if (fstat(fd, &st) < 0 || st.st_uid != geteuid() ||
-	    (st.st_mode & 0222)) {
+	if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 0222)) {
 		close(fd);
 		return err_set(e, -EPERM, ERR_CORRUPT,
 			       "VMM build %.12s... is not ours alone to write",
@@ -454,8 +450,8 @@ static bool find_file(char ret[PATH_MAX], const char *const *dirs,
 }
 
 int vmm_root_build_qemu(int dir_fd, const char *qemu, const char *preload,
-			vmm_root_sha256_fn sha256,
-			uint8_t ret[VMM_ROOT_DIGEST], struct err *e)
+			vmm_root_sha256_fn sha256, uint8_t ret[VMM_ROOT_DIGEST],
+			struct err *e)
 {
 	static const char *const rom_dirs[] = { "/usr/share/qemu",
 						"/usr/share/seabios", NULL };

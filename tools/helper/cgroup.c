@@ -87,8 +87,8 @@ static bool find_mount(const char *mountinfo, const char *controller,
 		    sscanf(tail, " - %31s %*s %511s", type, super) != 2)
 			continue;
 		if (controller ? strcmp(type, "cgroup") == 0 &&
-					 has_word(super, controller, ',') :
-				 strcmp(type, "cgroup2") == 0)
+					 has_word(super, controller, ',')
+			       : strcmp(type, "cgroup2") == 0)
 			return base_strcpy(ret, PATH_LEN, point);
 	}
 	return false;
@@ -161,11 +161,10 @@ static int init_v2(struct cgroup *c, const char *mount, const char *tag,
 	return 0;
 }
 
-static int init_v1(struct cgroup *c, const char *mountinfo,
-		   const char *cgroups, const char *tag, struct err *e)
+static int init_v1(struct cgroup *c, const char *mountinfo, const char *cgroups,
+		   const char *tag, struct err *e)
 {
-	static const char *const controllers[CGROUP_TREES] = { "memory",
-							       "pids" };
+	static const char *const controllers[CGROUP_TREES] = { "memory", "pids" };
 
 	for (unsigned i = 0; i < CGROUP_TREES; i++) {
 		char mount[PATH_LEN], own[PATH_LEN], path[2 * PATH_LEN];
@@ -199,6 +198,7 @@ int cgroup_init(struct cgroup *c, const char *tag, struct err *e)
 	int r = read_text("/proc/self/mountinfo", &info);
 
 	*c = (struct cgroup){ .trees = { -1, -1 } };
+	base_strcpy(c->tag, sizeof(c->tag), tag);
 	if (r == 0)
 		r = read_text("/proc/self/cgroup", &own);
 	if (r < 0)
@@ -255,8 +255,7 @@ int cgroup_make(const struct cgroup *c, uint32_t slot, uint64_t memory_max,
 		if (r < 0 && settings[i].optional)
 			r = 0;
 		if (r < 0)
-			err_sys(e, -r, "%s of cgroup %s", settings[i].file,
-				name);
+			err_sys(e, -r, "%s of cgroup %s", settings[i].file, name);
 	}
 	for (unsigned i = 0; i < CGROUP_TREES; i++)
 		base_close_p(&groups[i]);
@@ -291,4 +290,18 @@ void cgroup_remove(const struct cgroup *c, uint32_t slot)
 	slot_name(name, slot);
 	for (unsigned i = 0; i < c->nr; i++)
 		unlinkat(c->trees[i], name, AT_REMOVEDIR);
+}
+
+void cgroup_done(struct cgroup *c)
+{
+	for (unsigned i = 0; i < c->nr; i++) {
+		int parent = openat(c->trees[i], "..",
+				    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		close(c->trees[i]);
+		if (parent >= 0)
+			unlinkat(parent, c->tag, AT_REMOVEDIR);
+		base_close_p(&parent);
+	}
+	c->nr = 0;
 }

@@ -10,15 +10,15 @@
 #include "core/backend/vmm_root.h"
 
 struct helper_conf {
-	const char *data;     /* the data folder */
-	const char *cryod;    /* program */
-	const char *vm;	      /* program cryo-vm */
-	const char *qemu;     /* program */
-	const char *preload;  /* cryo-uffd.so */
-	uint32_t uid_base;    /* 0: the data folder's owner, or a new one */
-	unsigned restarts;    /* of a cryod that died by a signal */
-	bool no_cgroup;	      /* run without limits when there are none */
-	char *const *argv;    /* arguments of cryod, NULL-terminated */
+	const char *data; /* the data folder */
+	const char *cryod; /* program */
+	const char *vm; /* program cryo-vm */
+	const char *qemu; /* program */
+	const char *preload; /* cryo-uffd.so */
+	uint32_t uid_base; /* 0: the data folder's owner, or a new one */
+	unsigned restarts; /* of a cryod that died by a signal */
+	bool no_cgroup; /* run without limits when there are none */
+	char *const *argv; /* arguments of cryod, NULL-terminated */
 };
 
 /* --- cgroup.c: limits of a slot, in layout v1 or v2 ----------------------- */
@@ -27,8 +27,9 @@ struct helper_conf {
 
 struct cgroup {
 	bool v2;
-	unsigned nr;		 /* trees in use; 0: no limits */
+	unsigned nr; /* trees in use; 0: no limits */
 	int trees[CGROUP_TREES]; /* folders "cryo/TAG", one per tree */
+	char tag[64];
 };
 
 /* Finds the layout and makes our folders. -ENOTSUP: none can be used. */
@@ -45,6 +46,9 @@ int cgroup_open(const struct cgroup *c, uint32_t slot,
 /* Removes the slot's group once it is empty. */
 void cgroup_remove(const struct cgroup *c, uint32_t slot);
 
+/* Removes the data folder's groups, if no slot is left in them. */
+void cgroup_done(struct cgroup *c);
+
 /* --- spawn.c: one confined process ---------------------------------------- */
 
 #define SPAWN_FDS_MAX 16
@@ -55,17 +59,17 @@ struct spawn_limit {
 };
 
 struct spawn {
-	const char *name;     /* for errors */
-	uint32_t uid;	      /* and gid */
-	int exec_fd;	      /* the program, or -1: path, inside the root */
+	const char *name; /* for errors */
+	uint32_t uid; /* and gid */
+	int exec_fd; /* the program, or -1: path, inside the root */
 	const char *path;
 	char *const *argv, *const *env;
-	int root_fd;	      /* becomes the root, read-only; -1: the host's */
-	bool with_proc;	      /* with /proc and a minimal /dev in that root */
-	bool with_kvm;	      /* with a /dev/kvm of its own */
-	bool namespaces;      /* pid, mount, net, ipc, uts of its own */
-	int inside_pidfd;     /* pid namespace below this process's; or -1 */
-	int cwd_fd;	      /* working folder; -1: "/" */
+	int root_fd; /* becomes the root, read-only; -1: the host's */
+	bool with_proc; /* with /proc and a minimal /dev in that root */
+	bool with_kvm; /* with a /dev/kvm of its own */
+	bool namespaces; /* pid, mount, net, ipc, uts of its own */
+	int inside_pidfd; /* pid namespace below this process's; or -1 */
+	int cwd_fd; /* working folder; -1: "/" */
 	unsigned nr_fds;
 	struct {
 		int from, to; /* everything else is closed */
@@ -109,9 +113,9 @@ void slots_watch(int epoll_fd, const struct proc *p);
 struct helper {
 	const struct helper_conf *conf;
 	uint32_t uid_base;
-	int data_fd;  /* the data folder */
-	int vmm_fd;   /* DATA/vmm, root's; its flock is the folder's lock */
-	int null_fd;  /* /dev/null */
+	int data_fd; /* the data folder */
+	int vmm_fd; /* DATA/vmm, root's; its flock is the folder's lock */
+	int null_fd; /* /dev/null */
 	int cryod_fd; /* the program */
 	int uffd_dev; /* /dev/userfaultfd, or -1 */
 	int epoll_fd, signal_fd;

@@ -181,8 +181,7 @@ static int live(struct keeper *k)
 	stop_serving(k);
 	close(k->cryod.pidfd);
 	k->cryod = (struct proc){ .pidfd = -1 };
-	return si.si_code == CLD_EXITED ? si.si_status :
-					  128 + si.si_status;
+	return si.si_code == CLD_EXITED ? si.si_status : 128 + si.si_status;
 }
 
 /* Sleeps unless told to stop; sandboxes that end are tidied meanwhile. */
@@ -208,8 +207,8 @@ static int judge(const struct keeper *k, int status, unsigned used)
 		log_error("event=cryod_ended status=%d", status);
 		return HELPER_EXIT_CRYOD;
 	}
-	log_error("event=cryod_killed signal=%d restarts_left=%u",
-		  status - 128, k->h->conf->restarts - used);
+	log_error("event=cryod_killed signal=%d restarts_left=%u", status - 128,
+		  k->h->conf->restarts - used);
 	if (k->stopping || used >= k->h->conf->restarts)
 		return HELPER_EXIT_KILLED;
 	return -1;
@@ -226,13 +225,12 @@ int keeper_run(struct helper *h)
 		struct err e = { 0 };
 
 		if (start_cryod(&k, &e) < 0) {
-			log_error("event=cryod_start_failed why=\"%s\"",
-				  e.msg);
+			log_error("event=cryod_start_failed why=\"%s\"", e.msg);
 			return HELPER_EXIT_SETUP;
 		}
 		watch(&k);
-		log_info("event=cryod_started pid=%d uid=%u",
-			 (int)k.cryod.pid, h->uid_base);
+		log_info("event=cryod_started pid=%d uid=%u", (int)k.cryod.pid,
+			 h->uid_base);
 		verdict = judge(&k, live(&k), used);
 		if (verdict >= 0)
 			break;

@@ -29,8 +29,17 @@ static const char usage[] =
 	"  --preload PATH   cryo-uffd.so; default: beside this program\n"
 	"  --qemu PATH      default: /usr/bin/qemu-system-x86_64\n";
 
-enum { OPT_DATA = 1, OPT_UID, OPT_RESTART, OPT_NO_CGROUP, OPT_CRYOD, OPT_VM,
-       OPT_PRELOAD, OPT_QEMU, OPT_HELP };
+enum {
+	OPT_DATA = 1,
+	OPT_UID,
+	OPT_RESTART,
+	OPT_NO_CGROUP,
+	OPT_CRYOD,
+	OPT_VM,
+	OPT_PRELOAD,
+	OPT_QEMU,
+	OPT_HELP
+};
 
 static const struct option options[] = {
 	{ "data", required_argument, NULL, OPT_DATA },
@@ -67,8 +76,7 @@ static bool number(const char *text, unsigned long max, unsigned long *ret)
 
 	errno = 0;
 	*ret = strtoul(text, &end, 10);
-	return text[0] >= '0' && text[0] <= '9' && !*end && !errno &&
-	       *ret <= max;
+	return text[0] >= '0' && text[0] <= '9' && !*end && !errno && *ret <= max;
 }
 
 static bool take_option(struct helper_conf *c, int opt, const char *arg)
@@ -152,5 +160,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "cryo-helper: %s\n", e.msg);
 		return r;
 	}
-	return keeper_run(&h);
+	r = keeper_run(&h);
+	cgroup_done(&h.cgroup);
+	return r;
 }

@@ -103,8 +103,12 @@ static int start_vm(struct helper *h, const struct helper_req *req,
 {
 	struct spawn s = plan("cryo-vm", HELPER_UID_VM(h->uid_base, req->slot));
 	char number[16], level[48];
-	char *argv[] = { (char[]){ "cryo-vm" }, (char[]){ "--slot" }, number,
-			 (char[]){ "--session" }, NULL, NULL };
+	char *argv[] = { (char[]){ "cryo-vm" },
+			 (char[]){ "--slot" },
+			 number,
+			 (char[]){ "--session" },
+			 NULL,
+			 NULL };
 	char *env[] = { NULL, NULL };
 	char session[ID_LEN + 1];
 	const char *log = getenv("CRYO_LOG");
@@ -182,8 +186,7 @@ static void sort_fds(uint32_t mask, const int *fds, int ret[VMM_FD_ROLES])
 
 static int check_ram(int fd, const struct vmm_spec *spec, struct err *e)
 {
-	const int want = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW |
-			 F_SEAL_SEAL;
+	const int want = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
 
@@ -191,8 +194,7 @@ static int check_ram(int fd, const struct vmm_spec *spec, struct err *e)
 		return err_set(e, -EPERM, ERR_INVALID,
 			       "the RAM image is not a memfd sealed against "
 			       "write, shrink, grow and seal");
-	if (fstat(fd, &st) < 0 ||
-	    (uint64_t)st.st_size != spec->memory_mib * MIB)
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size != spec->memory_mib * MIB)
 		return err_set(e, -EINVAL, ERR_INVALID,
 			       "the RAM image is not of %u MiB",
 			       spec->memory_mib);
@@ -203,9 +205,9 @@ static int check_fds(const int by_role[VMM_FD_ROLES],
 		     const struct vmm_spec *spec, struct err *e)
 {
 	static const mode_t types[VMM_FD_ROLES] = {
-		[VMM_FD_QMP] = S_IFSOCK,    [VMM_FD_AGENT] = S_IFSOCK,
-		[VMM_FD_NBD] = S_IFSOCK,    [VMM_FD_UFFD_SOCK] = S_IFSOCK,
-		[VMM_FD_KERNEL] = S_IFREG,  [VMM_FD_INITRD] = S_IFREG,
+		[VMM_FD_QMP] = S_IFSOCK,   [VMM_FD_AGENT] = S_IFSOCK,
+		[VMM_FD_NBD] = S_IFSOCK,   [VMM_FD_UFFD_SOCK] = S_IFSOCK,
+		[VMM_FD_KERNEL] = S_IFREG, [VMM_FD_INITRD] = S_IFREG,
 	};
 	struct stat st;
 
@@ -291,8 +293,7 @@ static int start_vmm(struct helper *h, const struct helper_req *req,
 }
 
 static int open_proc(const struct proc *p, enum helper_vmm_reply what,
-		     const char *file, int ret_fds[HELPER_VMM_FDS],
-		     struct err *e)
+		     const char *file, int ret_fds[HELPER_VMM_FDS], struct err *e)
 {
 	char path[64];
 
@@ -375,9 +376,8 @@ static void tell_info(const struct helper *h, struct helper_rep *rep)
 }
 
 /* The request was checked. Fills the reply's part that its kind has. */
-static int answer(struct helper *h, const struct helper_req *req,
-		  const int *fds, struct helper_rep *rep, int *ret_fds,
-		  struct err *e)
+static int answer(struct helper *h, const struct helper_req *req, const int *fds,
+		  struct helper_rep *rep, int *ret_fds, struct err *e)
 {
 	int r = 0;
 
@@ -418,8 +418,8 @@ int serve_one(struct helper *h, int sock)
 	struct helper_req req;
 	struct helper_rep rep;
 	struct err e = { 0 };
-	ssize_t n = helper_recv(sock, &req, sizeof(req), fds, HELPER_FDS_MAX,
-				&nr);
+	ssize_t n =
+		helper_recv(sock, &req, sizeof(req), fds, HELPER_FDS_MAX, &nr);
 
 	if (n <= 0)
 		return n == -EAGAIN ? 0 : -EPIPE;

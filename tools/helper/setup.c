@@ -172,8 +172,7 @@ static bool probe_kvm(void)
 {
 	SCOPED_FD int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
 
-	return fd >= 0 &&
-	       ioctl(fd, KVM_GET_API_VERSION, 0) == KVM_API_VERSION;
+	return fd >= 0 && ioctl(fd, KVM_GET_API_VERSION, 0) == KVM_API_VERSION;
 }
 
 static int open_devices(struct helper *h, struct err *e)

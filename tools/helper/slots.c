@@ -27,8 +27,7 @@
 
 void slots_watch(int epoll_fd, const struct proc *p)
 {
-	struct epoll_event ev = { .events = EPOLLIN,
-				  .data.fd = p->pidfd };
+	struct epoll_event ev = { .events = EPOLLIN, .data.fd = p->pidfd };
 
 	epoll_ctl(epoll_fd, EPOLL_CTL_ADD, p->pidfd, &ev);
 }
@@ -114,8 +113,8 @@ static bool has_our_root(const char *pid, int vmm_dir)
 		list = list ? (closedir(list), NULL) : NULL;
 	while (list && !found && (d = readdir(list)))
 		found = d->d_name[0] != '.' &&
-			fstatat(vmm_dir, d->d_name, &st,
-				AT_SYMLINK_NOFOLLOW) == 0 &&
+			fstatat(vmm_dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) ==
+				0 &&
 			st.st_ino == root.st_ino && st.st_dev == root.st_dev;
 	if (list)
 		closedir(list);
@@ -146,8 +145,7 @@ static void adopt(struct slot *slots, uint32_t uid_base, int vmm_dir,
 	p->pidfd = pidfd;
 }
 
-int slots_adopt(struct slot *slots, uint32_t uid_base, int vmm_dir,
-		struct err *e)
+int slots_adopt(struct slot *slots, uint32_t uid_base, int vmm_dir, struct err *e)
 {
 	DIR *list = opendir("/proc");
 	struct dirent *d;

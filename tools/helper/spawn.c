@@ -70,9 +70,9 @@ _Noreturn static void fail(int pipe_fd, const char *what)
 	_exit(127);
 }
 
-#define TRY(call)                          \
-	do {                               \
-		if ((call) < 0)            \
+#define TRY(call)                             \
+	do {                                  \
+		if ((call) < 0)               \
 			fail(pipe_fd, #call); \
 	} while (0)
 
@@ -103,10 +103,8 @@ static void make_dev(const struct spawn *s, int pipe_fd)
 	if (s->with_kvm)
 		make_node("dev/kvm", 10, 232, pipe_fd);
 	TRY(mount(NULL, "dev", NULL,
-		  MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC,
-		  NULL));
-	TRY(mount("proc", "proc", "proc",
-		  MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		  MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL));
+	TRY(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC,
 		  "subset=pid,hidepid=invisible"));
 }
 
@@ -220,8 +218,7 @@ static pid_t clone_child(uint64_t flags, int exit_signal)
 }
 
 #define NAMESPACES \
-	(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | \
-	 CLONE_NEWUTS)
+	(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
 /*
  * The way into a nested namespace. A process can make a pid namespace only
@@ -230,12 +227,25 @@ static pid_t clone_child(uint64_t flags, int exit_signal)
  * the helper's descriptors, so that the pidfd which the clone returns is the
  * helper's; both use CLONE_PARENT, so that all are the helper's children.
  */
+enum middleman { FIRST, SECOND, MIDDLEMEN };
+
+struct report {
+	enum middleman from;
+	int number; /* FIRST: pid of the second; SECOND: the pidfd */
+};
+
+static void tell(int report, enum middleman from, int number)
+{
+	struct report m = { from, number };
+
+	base_write_all(report, &m, sizeof(m));
+}
+
 _Noreturn static void second_middleman(const struct spawn *s, int tree,
 				       int report, int pipe_fd)
 {
 	int pidfd = -1;
-	struct clone_args a = { .flags = NAMESPACES | CLONE_PARENT |
-					 CLONE_PIDFD,
+	struct clone_args a = { .flags = NAMESPACES | CLONE_PARENT | CLONE_PIDFD,
 				.pidfd = (uintptr_t)&pidfd };
 	long pid = syscall(SYS_clone3, &a, sizeof(a));
 
@@ -243,7 +253,7 @@ _Noreturn static void second_middleman(const struct spawn *s, int tree,
 		child(s, tree, pipe_fd);
 	if (pid < 0)
 		fail(pipe_fd, "clone inside cryo-vm's pid namespace");
-	base_write_all(report, &pidfd, sizeof(pidfd));
+	tell(report, SECOND, pidfd);
 	_exit(0);
 }
 
@@ -259,21 +269,22 @@ _Noreturn static void first_middleman(const struct spawn *s, int tree,
 		second_middleman(s, tree, report, pipe_fd);
 	if (second < 0)
 		fail(pipe_fd, "clone into cryo-vm's pid namespace");
-	base_write_all(report, &second, sizeof(second));
+	tell(report, FIRST, second);
 	_exit(0);
 }
 
 /*
- * Waits for a middleman and takes the number that it left; -1 if none (then
- * the reason is in the other pipe).
+ * Waits for a middleman and takes what has been reported by then, in
+ * whatever order: the second may have been faster than the first.
  */
-static int await(pid_t pid, int report)
+static void await(pid_t pid, int report, int numbers[MIDDLEMEN])
 {
-	int n = -1;
+	struct report m;
 
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	return read(report, &n, sizeof(n)) == (ssize_t)sizeof(n) ? n : -1;
+	while (read(report, &m, sizeof(m)) == (ssize_t)sizeof(m))
+		numbers[m.from] = m.number;
 }
 
 /* The pid, in our namespace, of a process that may have ended by now. */
@@ -297,7 +308,7 @@ static pid_t pid_of(int pidfd)
 static int start_nested(const struct spawn *s, int tree, int pipe_fd,
 			struct proc *ret, struct err *e)
 {
-	int p[2], first, second = -1, pidfd = -1;
+	int p[2], first, n[MIDDLEMEN] = { -1, -1 };
 
 	if (pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
 		return err_sys(e, errno, "pipe for %s", s->name);
@@ -307,15 +318,16 @@ static int start_nested(const struct spawn *s, int tree, int pipe_fd,
 	if (first < 0)
 		err_sys(e, errno, "clone for %s", s->name);
 	else
-		second = await(first, p[0]);
-	if (second > 0)
-		pidfd = await(second, p[0]);
+		await(first, p[0], n);
+	if (n[FIRST] > 0)
+		await(n[FIRST], p[0], n);
 	close(p[0]);
 	close(p[1]);
 	if (first < 0)
 		return -EAGAIN;
-	if (pidfd >= 0)
-		*ret = (struct proc){ .pid = pid_of(pidfd), .pidfd = pidfd };
+	if (n[SECOND] >= 0)
+		*ret = (struct proc){ .pid = pid_of(n[SECOND]),
+				      .pidfd = n[SECOND] };
 	return 0;
 }
 
