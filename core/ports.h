@@ -54,7 +54,7 @@ struct view_ops {
 	int (*get)(void *view, enum table t, const void *key, size_t key_len,
 		   struct buf *ret, struct err *e);
 	/*
-	 * Rows whose key starts with prefix, from `from` (inclusive; NULL:
+	 * Rows whose key starts with prefix, from `from` (inclusive; empty:
 	 * the first, or the last when reverse) up- or downwards.
 	 */
 	int (*scan)(void *view, enum table t, const void *prefix,

@@ -127,12 +127,16 @@ void hold_end(struct hold *h)
 	atomic_store(&h->until, 0);
 }
 
-bool hold_reached(struct hold *h)
+void hold_drain(struct hold *h)
 {
 	uint64_t n;
 
 	if (read(h->event, &n, sizeof(n)) < 0)
-		n = 0; /* not told again since: the count decides */
+		POST(errno == EAGAIN);
+}
+
+bool hold_reached(struct hold *h)
+{
 	return atomic_load(&h->spinning) == h->nr_cpus;
 }
 

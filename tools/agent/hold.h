@@ -20,6 +20,7 @@ void hold_end(struct hold *h);
 /* True once each CPU is in our hands; hold_fd() is readable when it may be. */
 bool hold_reached(struct hold *h);
 int hold_fd(const struct hold *h);
+void hold_drain(struct hold *h); /* makes hold_fd() quiet again */
 bool hold_active(struct hold *h);
 
 #endif

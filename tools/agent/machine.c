@@ -296,6 +296,10 @@ static void quieting_tick(struct agent *a, int64_t now)
 
 int64_t machine_tick(struct agent *a, int64_t now)
 {
+	/* also when nobody waits for it: a late spinner may have told, and a
+	 * readable descriptor would keep this loop from ever sleeping */
+	if (a->hold)
+		hold_drain(a->hold);
 	if (a->quieting.pending)
 		quieting_tick(a, now);
 	if (a->quieting.pending)
