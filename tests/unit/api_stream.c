@@ -346,7 +346,7 @@ static void log_lists(void)
 	bool ordered;
 
 	world_do(&w, &a, "GET", "/v1/node", NULL);
-	last = atoll(answer_str(&a, "seq"));
+	last = world_nr(answer_str(&a, "seq"));
 	is_int(world_do(&w, &a, "GET", "/v1/events", NULL), 200, "the log");
 	is_str(answer_header(&a, "Content-Type"), "application/x-ndjson",
 	       "as JSON lines");
@@ -403,7 +403,7 @@ static void log_follows(void)
 	buf_reset(&b);
 	world_do(&w, &a, "GET", "/v1/node", NULL);
 	snprintf(path, sizeof(path), "Last-Event-ID: %lld\r\n",
-		 atoll(answer_str(&a, "seq")) - 1);
+		 world_nr(answer_str(&a, "seq")) - 1);
 	fd = follow("/v1/events?follow=1", path, &b, "follower");
 	ok(strstr(buf_cstr(&b), "follower") &&
 		   !strstr(buf_cstr(&b), "session.created"),

@@ -535,21 +535,21 @@ static void lists(void)
 	int pages = 0, all = 0, total;
 
 	call(&a, "GET", NULL, "/v1/sessions?limit=1000");
-	total = atoi(answer_str(&a, "items") + 1);
+	total = (int)world_nr(answer_str(&a, "items"));
 	ok(total > 4, "there are %d sessions", total);
 	ok(!strstr(buf_cstr(&a.body), "\"park"), "hidden ones are not shown");
 	do {
 		snprintf(path, sizeof(path), "/v1/sessions?limit=2%s%s",
 			 next[0] ? "&after=" : "", next);
 		is_int(world_do(&w, &a, "GET", path, NULL), 200, "a page");
-		all += atoi(answer_str(&a, "items") + 1);
+		all += (int)world_nr(answer_str(&a, "items"));
 		base_strcpy(next, sizeof(next), answer_str(&a, "next"));
 	} while (strcmp(next, "(none)") && ++pages < 50);
 	is_int(all, total, "the pages together have them all");
 	is_int(world_do_key(&w, &a, w.token, "GET", "/v1/sessions?limit=1000",
 			    NULL),
 	       200, "by a key");
-	is_int(atoi(answer_str(&a, "items") + 1), total, "the same");
+	is_int((int)world_nr(answer_str(&a, "items")), total, "the same");
 }
 
 static void node(void)
@@ -560,7 +560,7 @@ static void node(void)
 	call(&a, "GET", NULL, "/v1/node");
 	is_str(answer_str(&a, "backend"), "fake", "what drives the sandboxes");
 	is_str(answer_str(&a, "data_dir"), "/data", "told locally");
-	ok(atoi(answer_str(&a, "seq")) > 10, "how long the log is");
+	ok(world_nr(answer_str(&a, "seq")) > 10, "how long the log is");
 	world_do_key(&w, &a, w.token, "GET", "/v1/node", NULL);
 	is_str(answer_str(&a, "data_dir"), "(none)", "not told by TCP");
 	call(&a, "GET", NULL, "/v1/templates");
@@ -575,7 +575,7 @@ static void node(void)
 	call(&a, "POST", json, "/v1/templates");
 	is_problem(&a, 400, "invalid");
 	call(&a, "GET", NULL, "/v1/keys");
-	ok(atoi(answer_str(&a, "items") + 1) >= 2 &&
+	ok((int)world_nr(answer_str(&a, "items")) >= 2 &&
 		   !strstr(buf_cstr(&a.body), "hash"),
 	   "keys without their hashes");
 	ok(strstr(answer_str(&a, "items.0.created"), "T") != NULL,

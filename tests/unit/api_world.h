@@ -23,11 +23,12 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #define WORLD_UNUSED __attribute__((unused))
 #define WORLD_DELAY_NS (20 * NS_PER_MS) /* of each effect */
-#define WORLD_EXECS 16
+#define WORLD_EXECS 32
 #define WORLD_FILES 8
 #define WORLD_TENANT "tenant00000000000001"
 #define WORLD_OTHER "tenant00000000000002"
@@ -74,6 +75,8 @@ struct world {
 	atomic_int begun, aborted, committed;
 	atomic_int reading; /* threads inside output() */
 	int fail_output; /* answer BUSY so many times */
+	/* plays a command when its output is first asked for; under lock */
+	void (*play)(struct world *w, struct world_exec *x);
 };
 
 static struct world_exec *world_exec(struct world *w, const char *id)
@@ -84,6 +87,8 @@ static struct world_exec *world_exec(struct world *w, const char *id)
 		if (!x->id[0]) {
 			base_strcpy(x->id, sizeof(x->id), id);
 			x->epoch = 1;
+			if (w->play)
+				w->play(w, x);
 		}
 		if (!strcmp(x->id, id))
 			return x;
@@ -410,9 +415,9 @@ static void world_start_engine(struct world *w)
 
 /* --- the whole ------------------------------------------------------------ */
 
-static void world_start_api(struct world *w, unsigned max_connections)
+/* Starts, or after api_stop() starts again, the door on the sockets. */
+static void world_open(struct world *w, unsigned max_connections)
 {
-	struct listen_addr addr;
 	struct err e = { 0 };
 	struct api_conf conf = {
 		.engine = engine_port_of(w->engine),
@@ -442,20 +447,29 @@ static void world_start_api(struct world *w, unsigned max_connections)
 		.max_file_bytes = 2u << 20,
 	};
 
+	conf.listeners[0] = (struct api_listener){ w->unix_fd, true, NULL };
+	conf.listeners[1] = (struct api_listener){ w->tcp_fd, false, w->host };
+	if (api_start(&w->api, &conf, &e) < 0)
+		bail("starting: %s", e.msg);
+}
+
+static void world_listen(struct world *w)
+{
+	struct listen_addr addr;
+	struct err e = { 0 };
+
 	snprintf(w->dir, sizeof(w->dir), "/tmp/cryo-api-XXXXXX");
 	if (!mkdtemp(w->dir))
 		bail("making a folder");
-	snprintf(w->socket, sizeof(w->socket), "%s/api.sock", w->dir);
+	snprintf(w->socket, sizeof(w->socket), "%s/run", w->dir);
+	mkdir(w->socket, 0700);
+	snprintf(w->socket, sizeof(w->socket), "%s/run/api.sock", w->dir);
 	if (listen_unix(w->socket, &w->unix_fd, &e) < 0 ||
 	    listen_addr_parse(&addr, "127.0.0.1:0", &e) < 0 ||
 	    listen_tcp(&addr, false, &w->tcp_fd, &e) < 0)
 		bail("listening: %s", e.msg);
 	w->port = addr.port;
 	snprintf(w->host, sizeof(w->host), "127.0.0.1:%u", addr.port);
-	conf.listeners[0] = (struct api_listener){ w->unix_fd, true, NULL };
-	conf.listeners[1] = (struct api_listener){ w->tcp_fd, false, w->host };
-	if (api_start(&w->api, &conf, &e) < 0)
-		bail("starting: %s", e.msg);
 }
 
 static void world_start(struct world *w, unsigned max_connections)
@@ -466,7 +480,8 @@ static void world_start(struct world *w, unsigned max_connections)
 	pthread_mutex_init(&w->pumping, NULL);
 	pthread_cond_init(&w->grown, NULL);
 	world_start_engine(w);
-	world_start_api(w, max_connections);
+	world_listen(w);
+	world_open(w, max_connections);
 }
 
 static void world_stop(struct world *w)
@@ -487,6 +502,8 @@ static void world_stop(struct world *w)
 	close(w->unix_fd);
 	close(w->tcp_fd);
 	unlink(w->socket);
+	w->socket[strlen(w->dir) + 4] = 0; /* DIR/run */
+	rmdir(w->socket);
 	rmdir(w->dir);
 }
 
@@ -668,6 +685,11 @@ WORLD_UNUSED static int world_do_key(struct world *w, struct answer *a,
 	world_request(world_connect_tcp(w), a, method, target, buf_cstr(&head),
 		      json, json ? strlen(json) : 0);
 	return a->status;
+}
+
+WORLD_UNUSED static long long world_nr(const char *s)
+{
+	return strtoll(s + (*s == '['), NULL, 10); /* "[3]": so many items */
 }
 
 /* Member of the answer's document by a path of keys "a.b"; buffers per thread. */

@@ -27,7 +27,7 @@
 struct up_opts {
 	const char *listen;
 	bool insecure_plain, no_cgroup;
-	const char *restart;
+	const char *restart, *accel;
 };
 
 static const struct args_opt up_options[] = {
@@ -44,6 +44,11 @@ static const struct args_opt up_options[] = {
 	  .kind = ARGS_FLAG,
 	  .help = "run without memory limits where there are none",
 	  .at = offsetof(struct up_opts, no_cgroup) },
+	{ .name = "accel",
+	  .kind = ARGS_TEXT,
+	  .value = "auto|kvm|tcg",
+	  .help = "what runs the guests",
+	  .at = offsetof(struct up_opts, accel) },
 	{ .name = "restart",
 	  .kind = ARGS_TEXT,
 	  .value = "N",
@@ -100,6 +105,10 @@ static void up_exec(const char *helper, const struct up_opts *o,
 	if (o->listen) {
 		argv[n++] = "--listen";
 		argv[n++] = o->listen;
+	}
+	if (o->accel) {
+		argv[n++] = "--accel";
+		argv[n++] = o->accel;
 	}
 	if (o->insecure_plain)
 		argv[n++] = "--insecure-plain";
