@@ -819,33 +819,61 @@ static int start_helper(const char *scenario, const char *restarts, int out)
 	_exit(127);
 }
 
+/* The last thing that a run says, although a VM keeps the pipe open. */
+static bool is_last(const char *line)
+{
+	return !strcmp(line, "@orphan") || (strstr(line, "event=cryod_killed") &&
+					    strstr(line, "restarts_left=0"));
+}
+
+/* Takes the lines of `text`; leaves the begun one at its start. */
+static bool take_lines(int pid, char *text, size_t *len)
+{
+	bool last = false;
+	char *nl;
+
+	while (!last && (nl = memchr(text, '\n', *len))) {
+		*nl = 0;
+		if (!strchr("o@nB#", text[0]))
+			printf("# %s\n", text);
+		obey(pid, text);
+		last = is_last(text);
+		*len -= (size_t)(nl + 1 - text);
+		memmove(text, nl + 1, *len);
+	}
+	return last;
+}
+
 /* Runs a helper to its end; returns its exit status, or -signal. */
 static int run_helper(const char *scenario, const char *restarts)
 {
-	char line[1024];
+	char text[4096];
 	int p[2], pid, status = 0;
-	FILE *f;
+	struct pollfd in;
+	bool ended = false;
+	size_t len = 0;
 
 	if (pipe2(p, O_CLOEXEC) < 0)
 		bail("pipe");
 	pid = start_helper(scenario, restarts, p[1]);
 	close(p[1]);
-	f = fdopen(p[0], "r");
-	while (fgets(line, sizeof(line), f)) {
-		line[strcspn(line, "\n")] = 0;
-		if (!strchr("o@nB#", line[0]))
-			printf("# %s\n", line);
-		obey(pid, line);
-		/* a VM that lives on keeps the pipe open */
-		if (waitpid(pid, &status, WNOHANG) == pid)
-			break;
-		if (!strcmp(line, "@orphan") ||
-		    (strstr(line, "event=cryod_killed") &&
-		     strstr(line, "restarts_left=0")))
+	in = (struct pollfd){ .fd = p[0], .events = POLLIN };
+	for (;;) {
+		ssize_t n = 0;
+
+		/* what it wrote before its end is in the pipe by then */
+		ended = ended || waitpid(pid, &status, WNOHANG) == pid;
+		if (poll(&in, 1, ended ? 0 : 200) > 0)
+			n = read(p[0], text + len, sizeof(text) - len);
+		len += (size_t)MAX(n, 0);
+		if (len == sizeof(text))
+			bail("a line of %zu bytes", len);
+		if (take_lines(pid, text, &len) || (n <= 0 && ended))
 			break;
 	}
-	fclose(f);
-	waitpid(pid, &status, 0);
+	close(p[0]);
+	if (!ended)
+		waitpid(pid, &status, 0);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 

@@ -371,14 +371,23 @@ static int wait_exec(const struct spawn *s, int pipe_fd, struct err *e)
 	return err_sys(e, f.error, "start of %s: %s", s->name, f.what);
 }
 
-static void put_down(const struct proc *p)
+/* Ends what was started, by its pidfd if its pid is not known. */
+static void put_down(struct proc *p)
 {
-	if (p->pid <= 0)
+	siginfo_t info;
+
+	if (p->pidfd < 0 && p->pid > 0) {
+		kill(p->pid, SIGKILL);
+		while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	if (p->pidfd < 0)
 		return;
-	kill(p->pid, SIGKILL);
-	while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
+	syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+	while (waitid(P_PIDFD, (id_t)p->pidfd, &info, WEXITED) < 0 &&
+	       errno == EINTR)
 		;
-	base_close_p(&p->pidfd);
+	close(p->pidfd);
 }
 
 /*
