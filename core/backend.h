@@ -71,6 +71,14 @@ struct backend {
 	/* Is it usable here? The error says what is missing. */
 	int (*probe)(void *ctx, struct err *e);
 	void (*start)(void *ctx, struct effect *fx);
+	/*
+	 * Would a start from this point work on this host as it is (VMM build,
+	 * machine, kernel)? Asked before anything is torn down for it. 0, or
+	 * -EINVAL with ERR_MISMATCH saying what differs. The engine's thread;
+	 * must not wait. NULL: every point fits.
+	 */
+	int (*fits)(void *ctx, const struct session_spec *spec,
+		    const struct point *p, struct err *e);
 };
 
 #endif

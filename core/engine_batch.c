@@ -139,6 +139,19 @@ static void fill_reply(struct job *j)
 		base_strcpy(r->children[i], ID_LEN + 1, c->children[i].id);
 }
 
+/* Asks the driver about a point that a client wants a start from. */
+static void ask_fits(struct engine *en, const struct command *c,
+		     const struct session *s, struct facts *f)
+{
+	const struct backend *b = en->conf.backend;
+
+	if (!f->have_point || !b->fits ||
+	    (c->kind != COMMAND_RESUME && c->kind != COMMAND_REWIND &&
+	     c->kind != COMMAND_FORK))
+		return;
+	f->unfit = b->fits(b->ctx, &s->spec, &f->point, &f->unfit_why) < 0;
+}
+
 /* Decides and writes; a refusal is not a failure. */
 static int run(struct engine *en, struct job *j, struct err *e)
 {
@@ -157,8 +170,11 @@ static int run(struct engine *en, struct job *j, struct err *e)
 	}
 	rc = engine_facts(&en->rows, &en->conf.limits, j->c, there ? &s : NULL,
 			  en->conf.new_id, &f, e);
-	if (!rc)
+	if (!rc) {
+		if (there)
+			ask_fits(en, j->c, &s, &f);
 		session_decide(there ? &s : NULL, j->c, &f, &j->d);
+	}
 	facts_done(&f);
 	if (rc)
 		return rc;

@@ -42,6 +42,8 @@ struct facts {
 	char park_op[ID_LEN + 1]; /* PARK_BUILDING: what to wait for */
 	bool have_point; /* the point that the command is about */
 	struct point point;
+	bool unfit; /* the driver could not start from it: */
+	struct err unfit_why;
 	bool have_op; /* the operation in the session's slot */
 	struct operation op;
 	bool have_exec; /* EXEC_START: its id is taken; SIGNAL, EXITED */

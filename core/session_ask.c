@@ -357,8 +357,12 @@ static bool own_point(struct decide *x)
 	const struct point *p = &x->f->point;
 
 	if (x->f->have_point &&
-	    (!strcmp(p->session, s->id) || !strcmp(p->id, s->base.id)))
-		return true;
+	    (!strcmp(p->session, s->id) || !strcmp(p->id, s->base.id))) {
+		if (x->f->unfit)
+			decide_refuse(x, -EINVAL, ERR_MISMATCH, "%s",
+				      x->f->unfit_why.msg);
+		return !x->f->unfit;
+	}
 	decide_refuse(x, -ENOENT, ERR_NOT_FOUND,
 		      "session %s has no point %s: `cryo snapshots %s` lists "
 		      "them",

@@ -52,6 +52,7 @@ struct fake {
 	int64_t delay_ns;
 	struct backend backend;
 	struct outcome_sink sink;
+	bool misfit;
 	struct fake_session *sessions;
 	struct fake_point *points;
 	struct fake_due *due;
@@ -61,6 +62,21 @@ struct fake {
 };
 
 static void fake_start(void *ctx, struct effect *fx);
+
+static int fake_fits(void *ctx, UNUSED const struct session_spec *spec,
+		     const struct point *p, struct err *e)
+{
+	const struct fake *f = ctx;
+
+	return f->misfit ? err_set(e, -EINVAL, ERR_MISMATCH,
+				   "point %s is of another machine", p->id) :
+			   0;
+}
+
+void fake_misfit(struct fake *f, bool misfit)
+{
+	f->misfit = misfit;
+}
 
 static int fake_probe(UNUSED void *ctx, UNUSED struct err *e)
 {
@@ -82,6 +98,7 @@ struct fake *fake_new(const struct clock *clock, int64_t delay_ns)
 			  .fork_cow = true },
 		.probe = fake_probe,
 		.start = fake_start,
+		.fits = fake_fits,
 	};
 	return f;
 }

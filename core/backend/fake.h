@@ -81,4 +81,7 @@ int fake_count(const struct fake *f, enum effect_kind kind);
 /* Sessions that were purged and have nothing left. */
 bool fake_purged(const struct fake *f, const char *session);
 
+/* From now on no point can be started from (or again all can). */
+void fake_misfit(struct fake *f, bool misfit);
+
 #endif

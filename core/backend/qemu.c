@@ -112,8 +112,7 @@ void qemu_outcome(struct qemu *q, struct command *c)
  * A capture that an earlier daemon ordered, and that the engine has ordered
  * again since: its order is taken out of the queue.
  */
-static void capture_find_order(struct qemu *q, struct sandbox *s,
-			       uint64_t ticket)
+static void capture_find_order(struct qemu *q, struct sandbox *s, uint64_t ticket)
 {
 	for (struct work **p = &q->work; *p; p = &(*p)->next) {
 		const struct effect *fx = (*p)->fx;
@@ -326,8 +325,8 @@ static void qemu_stop_or_cont(struct qemu *q, struct effect *fx)
 	if (s)
 		s->stopped = stop;
 	pthread_mutex_unlock(&q->lock);
-	qemu_outcome(q, qemu_command(fx, stop ? COMMAND_PAUSED :
-						COMMAND_CONTINUED));
+	qemu_outcome(
+		q, qemu_command(fx, stop ? COMMAND_PAUSED : COMMAND_CONTINUED));
 }
 
 static void qemu_capture_failed(struct qemu *q, const struct effect *fx,
@@ -341,8 +340,7 @@ static void qemu_capture_failed(struct qemu *q, const struct effect *fx,
 }
 
 /* Notes whose capture it is before asking: the report may be quick. */
-static struct hub_link *qemu_capture_note(struct qemu *q,
-					  const struct effect *fx)
+static struct hub_link *qemu_capture_note(struct qemu *q, const struct effect *fx)
 {
 	struct hub_link *k = qemu_link(q, fx->session);
 	struct sandbox *s;
@@ -362,9 +360,8 @@ static void qemu_capture(struct qemu *q, struct effect *fx)
 {
 	const struct qemu_host *h = q->conf.host;
 	struct wire_capture w = { .kind = fx->point_kind,
-				  .flags = fx->stay_stopped ?
-						   WIRE_CAPTURE_STAY :
-						   0,
+				  .flags = fx->stay_stopped ? WIRE_CAPTURE_STAY
+							    : 0,
 				  .ticket = qemu_ticket(fx->operation) };
 	struct hub_link *k = qemu_capture_note(q, fx);
 	struct err e;
@@ -675,10 +672,11 @@ int qemu_new(struct qemu **ret, const struct qemu_conf *c, struct err *e)
 			  .memory = true,
 			  .disk = true,
 			  .fork_cow = true,
-			  .isolation = c->accel == VMM_ACCEL_KVM ?
-					       ISOLATION_VM :
-					       ISOLATION_PROCESS },
+			  .isolation = c->accel == VMM_ACCEL_KVM
+					       ? ISOLATION_VM
+					       : ISOLATION_PROCESS },
 		.probe = qemu_probe,
+		.fits = qemu_fits,
 		.start = qemu_start,
 	};
 	r = hub_new(&q->hub, &hub_ops, q, e);

@@ -141,6 +141,8 @@ void qemu_report_died(struct qemu *q, const char *session, uint64_t epoch,
 uint64_t qemu_ticket(const char *operation);
 
 /* qemu_start.c: BOOT and RESTORE, on a worker */
+int qemu_fits(void *ctx, const struct session_spec *spec, const struct point *p,
+	      struct err *e);
 void qemu_start_run(struct qemu *q, struct effect *fx);
 
 /* qemu_requests.c */

@@ -58,6 +58,34 @@ void qemu_compat(const struct qemu *q, const struct session_spec *spec,
 	q->conf.sha256(ret, b.p, b.len);
 }
 
+static void start_close_template(struct qemu_template *t)
+{
+	base_close_p(&t->kernel_fd);
+	base_close_p(&t->initrd_fd);
+	base_close_p(&t->disk_fd);
+}
+
+int qemu_fits(void *ctx, const struct session_spec *spec, const struct point *p,
+	      struct err *e)
+{
+	struct qemu *q = ctx;
+	const struct qemu_host *h = q->conf.host;
+	struct qemu_template tpl = { -1, -1, -1, { 0 }, { 0 } };
+	uint8_t now[32];
+	int r = h->template_open(h->ctx, spec->template_digest, &tpl, e);
+
+	if (r < 0)
+		return r;
+	qemu_compat(q, spec, tpl.kernel_digest, now);
+	start_close_template(&tpl);
+	if (memcmp(now, p->compat, sizeof(now)) == 0)
+		return 0;
+	return err_set(
+		e, -EINVAL, ERR_MISMATCH,
+		"point %s was made by another build of QEMU, kernel or machine than this host has now: it needs that one",
+		p->id);
+}
+
 /* --- slots ---------------------------------------------------------------------- */
 
 static int start_take_slot(struct qemu *q, const char *session, uint32_t epoch,
@@ -83,9 +111,10 @@ static int start_take_slot(struct qemu *q, const char *session, uint32_t epoch,
 			break;
 	if (slot == HELPER_SLOTS) {
 		pthread_mutex_unlock(&q->lock);
-		return err_set(e, -EAGAIN, ERR_LIMIT,
-			       "no room: %u sandboxes run on this host; suspend some",
-			       HELPER_SLOTS);
+		return err_set(
+			e, -EAGAIN, ERR_LIMIT,
+			"no room: %u sandboxes run on this host; suspend some",
+			HELPER_SLOTS);
 	}
 	q->slots[slot / 64] |= (uint64_t)1 << (slot % 64);
 	s = base_alloc(sizeof(*s));
@@ -122,29 +151,28 @@ static int start_vm(struct start *t, struct err *e)
 	SCOPED_FD int pidfd = -1;
 	struct sandbox *s;
 	uint64_t limit = ((uint64_t)spec->memory_mib * 2 + VMM_OVERHEAD_MIB)
-				 << 20;
+			 << 20;
 	int fd, pid, r;
 
 	r = h->listen(h->ctx, t->fx->session, t->slot, &listen_fd, e);
 	if (r == 0)
 		r = helper_client_spawn_vm(t->q->conf.helper, t->slot,
 					   t->fx->session, limit + VM_OVERHEAD,
-					   listen_fd, h->log_fd, &pid, &pidfd,
-					   e);
+					   listen_fd, h->log_fd, &pid, &pidfd, e);
 	if (r == 0)
 		r = h->connect(h->ctx, t->fx->session, t->slot, &fd, e);
 	if (r < 0)
 		return r;
-	t->link = hub_add(t->q->hub, fd, t->fx->session,
-			  (uint32_t)t->fx->epoch, t->slot, NULL);
+	t->link = hub_add(t->q->hub, fd, t->fx->session, (uint32_t)t->fx->epoch,
+			  t->slot, NULL);
 	pthread_mutex_lock(&t->q->lock);
 	s = qemu_sandbox(t->q, t->fx->session);
 	s->link = hub_ref(t->link);
 	pthread_mutex_unlock(&t->q->lock);
 	/* a cut that came before the link was there could not close it */
-	return start_is_cut(t) ? err_set(e, -ECANCELED, ERR_CONFLICT,
-					 "cut short") :
-				 0;
+	return start_is_cut(t)
+		       ? err_set(e, -ECANCELED, ERR_CONFLICT, "cut short")
+		       : 0;
 }
 
 static int64_t start_wall_ns(void)
@@ -271,8 +299,8 @@ static int start_image(struct start *t, struct err *e)
 	if (r == 0) {
 		start_load_request(&fx->base, &q);
 		return hub_call(t->link, WIRE_IMAGE, &q, sizeof(q), NULL, 0,
-				t->image.fds, WIRE_IMAGE_FDS, SETUP_MS, 0,
-				NULL, e);
+				t->image.fds, WIRE_IMAGE_FDS, SETUP_MS, 0, NULL,
+				e);
 	}
 	r = start_load(t, &hot, e);
 	if (r == 0)
@@ -284,9 +312,9 @@ static int start_image(struct start *t, struct err *e)
 	}
 	start_count_image(&hot);
 	images_put(t->q->images, &key, &hot, &t->image);
-	return t->image.fds[0] < 0 ? err_set(e, -EMFILE, ERR_LIMIT,
-					     "out of descriptors") :
-				     0;
+	return t->image.fds[0] < 0
+		       ? err_set(e, -EMFILE, ERR_LIMIT, "out of descriptors")
+		       : 0;
 }
 
 static int start_grants(struct start *t, struct err *e)
@@ -435,15 +463,16 @@ static int start_steps(struct start *t, struct hub_reply *ret, struct err *e)
 	qemu_compat(t->q, &fx->spec, t->tpl.kernel_digest, t->compat);
 	if (fx->kind == EFFECT_RESTORE &&
 	    memcmp(t->compat, fx->base.compat, sizeof(t->compat)) != 0)
-		return err_set(e, -EINVAL, ERR_MISMATCH,
-			       "point %s was made by another build of the VMM, kernel or machine",
-			       fx->base.id);
+		return err_set(
+			e, -EINVAL, ERR_MISMATCH,
+			"point %s was made by another build of the VMM, kernel or machine",
+			fx->base.id);
 	r = start_vm(t, e);
 	if (r == 0)
 		r = start_setup(t, e);
 	if (r == 0)
-		r = fx->kind == EFFECT_BOOT ? start_empty_ram(t, e) :
-					      start_image(t, e);
+		r = fx->kind == EFFECT_BOOT ? start_empty_ram(t, e)
+					    : start_image(t, e);
 	if (r == 0 && fx->kind == EFFECT_RESTORE)
 		r = start_grants(t, e);
 	if (r == 0 && start_is_cut(t))
@@ -487,8 +516,7 @@ static json_t *start_renewed(const struct wire_started *w)
 	return o;
 }
 
-static void start_put_hello(struct command *c, const uint8_t *states,
-			    uint32_t nr)
+static void start_put_hello(struct command *c, const uint8_t *states, uint32_t nr)
 {
 	struct exec_hello *hello = command_hello(c, (int)nr);
 	struct wire_exec_state x;
@@ -620,8 +648,8 @@ void qemu_start_run(struct qemu *q, struct effect *fx)
 		/* older epochs, or one of this epoch that has just ended */
 		r = qemu_session_end(q, fx->session, fx->epoch, &e);
 		if (r == 0)
-			r = start_take_slot(q, fx->session,
-					    (uint32_t)fx->epoch, &t.slot, &e);
+			r = start_take_slot(q, fx->session, (uint32_t)fx->epoch,
+					    &t.slot, &e);
 		if (r == 0)
 			r = start_steps(&t, &reply, &e);
 		if (r == 0 && !start_mark_up(&t))
@@ -637,8 +665,6 @@ void qemu_start_run(struct qemu *q, struct effect *fx)
 	qemu_borrow_end(q, fx->session, fx->epoch);
 	hub_reply_done(&reply);
 	image_hot_done(&t.image);
-	base_close_p(&t.tpl.kernel_fd);
-	base_close_p(&t.tpl.initrd_fd);
-	base_close_p(&t.tpl.disk_fd);
+	start_close_template(&t.tpl);
 	hub_unref(t.link);
 }

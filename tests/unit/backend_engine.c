@@ -245,6 +245,30 @@ static void test_fork(struct world *w, const char *id)
 	ok(s.state == SESSION_RUNNING && !s.op.id[0], "the parent is free");
 }
 
+/* A point of another host or build is refused before anything is ended. */
+static void test_misfit(struct world *w, const char *id)
+{
+	char a[ID_LEN + 1];
+	uint64_t was, epoch;
+
+	snapshot(w, id, "fit", a);
+	was = world_counter(w, id);
+	epoch = world_session(w, id).epoch;
+	fake_misfit(w->fake, true);
+	is_int(world_do(w, rewind_to(id, a))->err.code, ERR_MISMATCH,
+	       "rewind to a point that doesn't fit this host");
+	is_str(world_state(w, id), "running", "the session runs on");
+	is_int(world_session(w, id).epoch, epoch, "in the same epoch");
+	is_int(world_counter(w, id), was, "untouched");
+	world_simple(w, COMMAND_SUSPEND, id);
+	is_int(world_simple(w, COMMAND_RESUME, id)->err.code, ERR_MISMATCH,
+	       "resume from one");
+	is_str(world_state(w, id), "suspended", "it is not failed by that");
+	fake_misfit(w->fake, false);
+	world_simple(w, COMMAND_RESUME, id);
+	is_str(world_state(w, id), "running", "resumes when it fits again");
+}
+
 static void test_life(void)
 {
 	char id[ID_LEN + 1];
@@ -256,6 +280,7 @@ static void test_life(void)
 	test_suspend(&w, id);
 	test_rewind(&w, id);
 	test_fork(&w, id);
+	test_misfit(&w, id);
 	ok(memstore_consistent(&w.m), "fold equals rows after all of it");
 	is_int(world_open_operations(&w), 0, "nothing is open");
 	world_done(&w);
