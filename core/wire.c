@@ -27,12 +27,12 @@ struct wire_rule {
 #define WIRE_V false
 
 static const struct wire_rule wire_rules[WIRE_NR] = {
-#define X(n, dir, size, has_tail, nr, reply_nr) \
-	[WIRE_##n] = { .name = #n,              \
+#define X(n, dir, size, has_tail, nr, reply_nr)   \
+	[WIRE_##n] = { .name = #n,                \
 		       .daemon_asks = WIRE_##dir, \
-		       .tail = has_tail,        \
-		       .fixed = size,           \
-		       .fds = nr,               \
+		       .tail = has_tail,          \
+		       .fixed = size,             \
+		       .fds = nr,                 \
 		       .reply_fds = reply_nr },
 	WIRE_TYPES(X)
 #undef X
@@ -112,8 +112,8 @@ int wire_send_now(int fd, enum wire_type type, uint64_t call, bool reply,
 }
 
 int wire_send(int fd, enum wire_type type, uint64_t call, bool reply,
-	      int status, const void *fixed, size_t fixed_len,
-	      const void *tail, size_t tail_len, const int *fds, int nr_fds)
+	      int status, const void *fixed, size_t fixed_len, const void *tail,
+	      size_t tail_len, const int *fds, int nr_fds)
 {
 	int64_t until = clock_mono(&clock_real) + WIRE_SEND_TIMEOUT_NS;
 
@@ -177,9 +177,9 @@ static const char *wire_complaint(const struct wire_hdr *h, size_t got,
 	if (reply ? h->status > 0 || h->status < -4095 : h->status != 0)
 		return "wrong status";
 	if (reply)
-		return nr_fds == (h->status ? 0 : r->reply_fds) ?
-			       NULL :
-			       "wrong number of descriptors";
+		return nr_fds == (h->status ? 0 : r->reply_fds)
+			       ? NULL
+			       : "wrong number of descriptors";
 	if (nr_fds != r->fds)
 		return "wrong number of descriptors";
 	if (h->len < r->fixed || (!r->tail && h->len != r->fixed))
@@ -194,8 +194,7 @@ int wire_recv(int fd, bool from_daemon, struct wire_buf *b,
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(2 * WIRE_FDS_MAX * sizeof(int))];
 	} control;
-	struct iovec iov = { .iov_base = b->bytes,
-			     .iov_len = sizeof(b->bytes) };
+	struct iovec iov = { .iov_base = b->bytes, .iov_len = sizeof(b->bytes) };
 	struct msghdr m = { .msg_iov = &iov,
 			    .msg_iovlen = 1,
 			    .msg_control = control.buf,
@@ -217,9 +216,9 @@ int wire_recv(int fd, bool from_daemon, struct wire_buf *b,
 	if (!wire_collect_fds(&m, &msg))
 		m.msg_flags |= MSG_CTRUNC;
 	memcpy(&h, b->bytes, MIN((size_t)n, sizeof(h)));
-	bad = m.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ?
-		      "truncated" :
-		      wire_complaint(&h, (size_t)n, from_daemon, msg.nr_fds);
+	bad = m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)
+		      ? "truncated"
+		      : wire_complaint(&h, (size_t)n, from_daemon, msg.nr_fds);
 	if (bad) {
 		wire_msg_done(&msg);
 		return err_set(e, -EPROTO, ERR_INVALID,

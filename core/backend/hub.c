@@ -299,10 +299,9 @@ static struct timespec hub_until(int timeout_ms)
 }
 
 /* With the lock held: sends, then waits for the answer or the end. */
-static int hub_exchange(struct hub_link *k, struct hub_wait *w,
-			const void *fixed, size_t len, const void *tail,
-			size_t tail_len, const int *fds, int nr_fds,
-			int timeout_ms)
+static int hub_exchange(struct hub_link *k, struct hub_wait *w, const void *fixed,
+			size_t len, const void *tail, size_t tail_len,
+			const int *fds, int nr_fds, int timeout_ms)
 {
 	struct hub *h = k->hub;
 	struct timespec until = hub_until(timeout_ms);
@@ -408,10 +407,9 @@ static int hub_put_out(struct hub_link *k, enum wire_type type, uint64_t call,
 {
 	struct hub_out *o = base_alloc(sizeof(*o) + len);
 
-	*o = (struct hub_out){ .type = type,
-			       .call = call,
-			       .status = status,
-			       .len = len };
+	*o = (struct hub_out){
+		.type = type, .call = call, .status = status, .len = len
+	};
 	if (len)
 		memcpy(o->body, fixed, len);
 	for (int i = 0; i < nr_fds; i++) {
@@ -461,8 +459,7 @@ static void *hub_main(void *ctx)
 	return NULL;
 }
 
-int hub_new(struct hub **ret, const struct hub_ops *ops, void *ctx,
-	    struct err *e)
+int hub_new(struct hub **ret, const struct hub_ops *ops, void *ctx, struct err *e)
 {
 	struct hub *h = base_alloc(sizeof(*h));
 	pthread_condattr_t attr;

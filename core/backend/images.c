@@ -99,8 +99,7 @@ void images_free(struct images *m)
 	free(m);
 }
 
-int images_get(struct images *m, const struct image_key *k,
-	       struct image_hot *ret)
+int images_get(struct images *m, const struct image_key *k, struct image_hot *ret)
 {
 	struct entry *x;
 	int r = 1;

@@ -99,6 +99,13 @@ int qemu_find(struct qemu *q, struct backend_live **ret, int *ret_nr,
 	      struct err *e);
 int qemu_run(struct qemu *q, struct outcome_sink sink, struct err *e);
 
+/*
+ * Boots a machine of this shape once and ends it: the proof that the
+ * accelerator of this driver runs a Linux guest. Blocks; before qemu_run().
+ */
+int qemu_try_boot(struct qemu *q, const struct session_spec *spec,
+		  int timeout_ms, struct err *e);
+
 /* The link to a running sandbox, one reference; NULL if there is none. */
 struct hub_link *qemu_link(struct qemu *q, const char *session);
 

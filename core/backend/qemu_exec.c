@@ -34,20 +34,21 @@ static int exec_put_strings(struct buf *b, const struct effect *fx,
 	json_t *v;
 	size_t i;
 
-	json_array_foreach (fx->argv, i, v) {
+	json_array_foreach(fx->argv, i, v) {
 		buf_put(b, json_string_value(v), json_string_length(v) + 1);
 		w->nr_argv++;
 	}
-	json_object_foreach (fx->env, key, v) {
+	json_object_foreach(fx->env, key, v) {
 		buf_put_str(b, key);
 		buf_put_u8(b, '=');
 		buf_put(b, json_string_value(v), json_string_length(v) + 1);
 		w->nr_env++;
 	}
 	if (b->len > WIRE_BODY_MAX - sizeof(*w))
-		return err_set(e, -E2BIG, ERR_TOO_LARGE,
-			       "arguments and environment are %zu bytes, at most %zu fit",
-			       b->len, WIRE_BODY_MAX - sizeof(*w));
+		return err_set(
+			e, -E2BIG, ERR_TOO_LARGE,
+			"arguments and environment are %zu bytes, at most %zu fit",
+			b->len, WIRE_BODY_MAX - sizeof(*w));
 	return 0;
 }
 
@@ -67,11 +68,11 @@ static int exec_request(struct qemu *q, const struct effect *fx,
 			       "cwd is longer than %zu bytes", sizeof(w.cwd) - 1);
 	r = exec_put_strings(&tail, fx, &w, e);
 	if (r == 0)
-		r = h->transcript(h->ctx, fx->session, fx->exec,
-				  hub_epoch(k), w.key, &fd, e);
+		r = h->transcript(h->ctx, fx->session, fx->exec, hub_epoch(k),
+				  w.key, &fd, e);
 	if (r == 0)
-		r = hub_call(k, WIRE_EXEC, &w, sizeof(w), tail.p, tail.len,
-			     &fd, 1, EXEC_MS, 0, NULL, e);
+		r = hub_call(k, WIRE_EXEC, &w, sizeof(w), tail.p, tail.len, &fd,
+			     1, EXEC_MS, 0, NULL, e);
 	base_wipe(&w, sizeof(w));
 	if (tail.p)
 		base_wipe(tail.p, tail.len);

@@ -81,8 +81,8 @@ static int find_ask(struct hub_link *k, struct hub_reply *reply,
 	if (!find_phase_lives(ret->phase) ||
 	    strcmp(ret->session, hub_session(k)) != 0 ||
 	    ret->nr_execs > WIRE_EXECS_MAX ||
-	    reply->len !=
-		    sizeof(*ret) + ret->nr_execs * sizeof(struct wire_exec_state))
+	    reply->len != sizeof(*ret) + ret->nr_execs *
+						 sizeof(struct wire_exec_state))
 		return err_set(e, -EPROTO, ERR_INTERNAL,
 			       "it had not started, or is not that session's");
 	return 0;
@@ -215,8 +215,7 @@ int qemu_find(struct qemu *q, struct backend_live **ret, int *ret_nr,
 	for (int i = 0; i < f->nr; i++) {
 		struct err why;
 
-		r = find_one(q, f->at[i].session, f->at[i].slot, &list[n],
-			     &why);
+		r = find_one(q, f->at[i].session, f->at[i].slot, &list[n], &why);
 		if (r == 0) {
 			n++;
 			continue;

@@ -275,8 +275,7 @@ static void request_pack(struct qemu *q, struct hub_link *k,
 }
 
 /* The parent whose packs a starting fork may read already. */
-static bool query_lender(struct qemu *q, const char *child,
-			 char ret[ID_LEN + 1])
+static bool query_lender(struct qemu *q, const char *child, char ret[ID_LEN + 1])
 {
 	bool found = false;
 

@@ -39,6 +39,7 @@ struct start {
 	const struct effect *fx;
 	struct hub_link *link;
 	uint32_t slot;
+	int start_ms; /* how long the guest may take to answer */
 	struct image_hot image;
 	struct qemu_template tpl;
 	uint8_t compat[32];
@@ -420,7 +421,7 @@ static int start_go(struct start *t, int pair[PAIRS][2],
 		w.flags |= WIRE_START_CLEAN;
 	start_identity(t, &w);
 	return hub_call(t->link, WIRE_START, &w, sizeof(w), NULL, 0, fds,
-			WIRE_START_FDS, START_MS, sizeof(struct wire_started),
+			WIRE_START_FDS, t->start_ms, sizeof(struct wire_started),
 			ret, e);
 }
 
@@ -637,6 +638,7 @@ void qemu_start_run(struct qemu *q, struct effect *fx)
 {
 	struct start t = { .q = q,
 			   .fx = fx,
+			   .start_ms = START_MS,
 			   .image = { .fds = { -1, -1, -1 } },
 			   .tpl = { -1, -1, -1, { 0 }, { 0 } } };
 	struct hub_reply reply = { 0 };
@@ -667,4 +669,36 @@ void qemu_start_run(struct qemu *q, struct effect *fx)
 	image_hot_done(&t.image);
 	start_close_template(&t.tpl);
 	hub_unref(t.link);
+}
+
+int qemu_try_boot(struct qemu *q, const struct session_spec *spec,
+		  int timeout_ms, struct err *e)
+{
+	struct effect *fx = effect_new(EFFECT_BOOT);
+	struct start t = { .q = q,
+			   .fx = fx,
+			   .start_ms = timeout_ms,
+			   .image = { .fds = { -1, -1, -1 } },
+			   .tpl = { -1, -1, -1, { 0 }, { 0 } } };
+	struct hub_reply reply = { 0 };
+	struct err end;
+	struct id id;
+	int r;
+
+	id_new(&id);
+	memcpy(fx->session, id.s, sizeof(fx->session));
+	fx->epoch = 1;
+	fx->spec = *spec;
+	fx->park = true; /* no rolling captures */
+	r = start_take_slot(q, fx->session, 1, &t.slot, e);
+	if (r == 0) {
+		r = start_steps(&t, &reply, e);
+		qemu_session_end(q, fx->session, fx->epoch, &end);
+	}
+	hub_reply_done(&reply);
+	image_hot_done(&t.image);
+	start_close_template(&t.tpl);
+	hub_unref(t.link);
+	effect_free(fx);
+	return r;
 }

@@ -127,24 +127,6 @@ static bool up_healthy(struct client *c)
 	return client_call(c, "GET", "/healthz", NULL, NULL, &e) == 0;
 }
 
-/* A template that can't be taken in is said, and the node goes on. */
-static void up_template(struct client *c, const char *data)
-{
-	SCOPED_FREE char *from = beside_path("image/tiny");
-	SCOPED_FREE char *json = base_printf("%s/template.json", from);
-	char digest[STAGE_DIGEST_LEN + 1];
-	struct err e = { 0 };
-	int r;
-
-	if (access(json, R_OK) < 0)
-		return;
-	r = stage_template(data, from, digest, &e);
-	if (r == 0)
-		r = stage_register(c, digest, &e);
-	if (r < 0)
-		fprintf(stderr, "cryo up: the template in %s: %s\n", from, e.msg);
-}
-
 static int up_status(int status, const char *data, struct err *e)
 {
 	if (WIFEXITED(status) && !WEXITSTATUS(status))
@@ -165,15 +147,48 @@ struct up {
 	struct client *client;
 	const char *data;
 	int waited_ms;
-	bool ready, late;
+	bool ready, late, staged;
+	char digest[STAGE_DIGEST_LEN + 1]; /* of the template put in place */
 };
+
+/*
+ * Puts our template into the data folder as soon as there is one: a daemon
+ * that has to try out KVM waits for it. What goes wrong is said, and the node
+ * goes on without.
+ */
+static void up_stage(struct up *u)
+{
+	SCOPED_FREE char *folder = base_printf("%s/templates", u->data);
+	SCOPED_FREE char *from = beside_path("image/tiny");
+	SCOPED_FREE char *json = base_printf("%s/template.json", from);
+	struct err e = { 0 };
+
+	if (u->staged || access(folder, F_OK) < 0)
+		return;
+	u->staged = true;
+	if (access(json, R_OK) < 0)
+		return;
+	if (stage_template(u->data, from, u->digest, &e) < 0) {
+		u->digest[0] = 0;
+		fprintf(stderr, "cryo up: the template in %s: %s\n", from, e.msg);
+	}
+}
+
+static void up_register(struct up *u)
+{
+	struct err e = { 0 };
+
+	if (u->digest[0] && stage_register(u->client, u->digest, &e) < 0)
+		fprintf(stderr, "cryo up: template %s: %s\n", u->digest, e.msg);
+}
 
 static void up_look(struct up *u)
 {
 	u->waited_ms += READY_STEP_MS;
+	up_stage(u);
 	if (up_healthy(u->client)) {
 		u->ready = true;
-		up_template(u->client, u->data);
+		up_register(u);
 		fprintf(stderr, "cryo up: ready on %s\n", u->data);
 	} else if (u->waited_ms >= READY_MS && !u->late) {
 		u->late = true;

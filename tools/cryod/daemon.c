@@ -22,6 +22,7 @@
 
 #define DEFAULT_TENANT "default"
 #define CALL_MS 30000
+#define TEMPLATE_WAIT_MS 30000
 
 /* --- the truth --------------------------------------------------------------------- */
 
@@ -86,20 +87,86 @@ static void daemon_platform(struct daemon *d, enum vmm_accel accel)
 		snprintf(d->platform + 2 * i, 3, "%02x", hash[i]);
 }
 
+static void daemon_any_template(void *ctx, const char *digest)
+{
+	base_strcpy(ctx, DIGEST_TEXT_LEN + 1, digest);
+}
+
+/* A template to try the accelerator with; `cryo up` is bringing one. */
+static int daemon_wait_template(struct daemon *d, char ret[DIGEST_TEXT_LEN + 1],
+				struct err *e)
+{
+	ret[0] = 0;
+	for (int i = 0; i < TEMPLATE_WAIT_MS / 100; i++) {
+		int r = host_templates(&d->host, daemon_any_template, ret, e);
+
+		if (r < 0 || ret[0])
+			return r;
+		usleep(100000);
+	}
+	return err_set(e, -ENOENT, ERR_NOT_FOUND,
+		       "there is no template to try it with");
+}
+
+/* accel_probe's: a Linux guest under KVM, through the usual path. */
+static int daemon_try_kvm(void *ctx, int timeout_ms, struct err *e)
+{
+	struct daemon *d = ctx;
+	struct qemu_conf c = d->qemu_conf;
+	struct session_spec spec = { .memory_mib = limits_default.memory_mib,
+				     .vcpus = 1,
+				     .disk_mib = limits_default.disk_mib };
+	struct qemu *q = NULL;
+	int r = daemon_wait_template(d, spec.template_digest, e);
+
+	c.accel = VMM_ACCEL_KVM;
+	if (r == 0)
+		r = qemu_new(&q, &c, e);
+	if (r == 0)
+		r = qemu_try_boot(q, &spec, timeout_ms, e);
+	qemu_free(q);
+	return r;
+}
+
+/* The kernel that the probe's verdict is about: that of the template. */
+static void daemon_probe_kernel(struct daemon *d, uint8_t ret[32])
+{
+	char digest[DIGEST_TEXT_LEN + 1] = "";
+	struct qemu_template t;
+	struct err e;
+
+	memset(ret, 0, 32);
+	if (host_templates(&d->host, daemon_any_template, digest, &e) < 0 ||
+	    !digest[0] || host_template_open(&d->host, digest, &t, &e) < 0)
+		return;
+	memcpy(ret, t.kernel_digest, 32);
+	close(t.kernel_fd);
+	close(t.initrd_fd);
+	close(t.disk_fd);
+}
+
 static int daemon_accel(struct daemon *d, struct accel_result *ret,
 			struct err *e)
 {
+	SCOPED_FD int cache = open(d->opt.data, O_RDONLY | O_DIRECTORY |
+							O_CLOEXEC);
+	uint8_t kernel[32];
 	struct accel_probe p = {
 		.wish = d->opt.want_kvm ? ACCEL_WANT_KVM :
 			d->opt.want_tcg ? ACCEL_WANT_TCG :
 					  ACCEL_AUTO,
 		.has_kvm = d->info.has_kvm,
-		.cache_dir = -1,
+		.boot = daemon_try_kvm,
+		.ctx = d,
+		.cache_dir = cache,
 		.boot_id = d->boot_id,
+		.kernel_digest = kernel,
 		.vmm_digest = d->info.vmm_digest,
 	};
-	int r = accel_probe(&p, ret, e);
+	int r;
 
+	daemon_probe_kernel(d, kernel);
+	r = accel_probe(&p, ret, e);
 	if (r == 0)
 		log_info("event=accel accel=%s why=\"%s\"",
 			 vmm_accel_name(ret->accel), ret->why);
@@ -108,29 +175,30 @@ static int daemon_accel(struct daemon *d, struct accel_result *ret,
 
 static int daemon_driver(struct daemon *d, struct err *e)
 {
-	struct qemu_conf c = { .host = &d->host.port,
-			       .views = &d->views,
-			       .image_cache_bytes = daemon_cache_bytes(),
-			       .sha256 = crypt_sha256,
-			       .on_output = daemon_on_output,
-			       .on_output_ctx = d };
+	struct qemu_conf *c = &d->qemu_conf;
 	struct accel_result accel = { 0 };
 	int r;
 
 	d->helper = helper_client_new(HELPER_CRYOD_FD);
+	*c = (struct qemu_conf){ .helper = d->helper,
+				 .host = &d->host.port,
+				 .views = &d->views,
+				 .image_cache_bytes = daemon_cache_bytes(),
+				 .sha256 = crypt_sha256,
+				 .on_output = daemon_on_output,
+				 .on_output_ctx = d };
 	r = helper_client_info(d->helper, &d->info, e);
 	if (r == 0)
-		r = daemon_accel(d, &accel, e);
+		r = accel_tsc_khz(&c->tsc_khz, e);
+	memcpy(c->vmm_digest, d->info.vmm_digest, sizeof(c->vmm_digest));
 	if (r == 0)
-		r = accel_tsc_khz(&c.tsc_khz, e);
+		r = daemon_accel(d, &accel, e);
 	if (r < 0)
 		return r;
-	c.helper = d->helper;
-	c.accel = accel.accel;
-	memcpy(c.vmm_digest, d->info.vmm_digest, sizeof(c.vmm_digest));
+	c->accel = accel.accel;
 	base_strcpy(d->accel_why, sizeof(d->accel_why), accel.why);
 	daemon_platform(d, accel.accel);
-	return qemu_new(&d->qemu, &c, e);
+	return qemu_new(&d->qemu, c, e);
 }
 
 /* --- the engine --------------------------------------------------------------------------- */

@@ -29,6 +29,7 @@ struct daemon {
 	struct store_port store;
 	struct host host;
 	struct output *output;
+	struct qemu_conf qemu_conf;
 	struct qemu *qemu;
 	struct engine *engine;
 	struct sandbox_calls calls;
