@@ -30,7 +30,6 @@ static const struct field point_table[] = {
 	FIELD_OF_ENUM(struct point, kind, "kind", point_kind_words),
 	FIELD(struct point, STR, name, "name"),
 	FIELD(struct point, HEX, pack, "pack"),
-	FIELD(struct point, U64, frame, "frame"),
 	FIELD(struct point, U64, offset, "offset"),
 	FIELD(struct point, HEX, root, "root"),
 	FIELD(struct point, HEX, compat, "compat"),

@@ -44,8 +44,7 @@ struct point {
 	char parent[ID_LEN + 1]; /* point before it on its line, or "" */
 	enum point_kind kind;
 	char name[NAME_MAX_LEN + 1];
-	uint8_t pack[16]; /* the pack that holds the manifest frame ... */
-	uint64_t frame; /* ... its number ... */
+	uint8_t pack[16]; /* the pack that holds the manifest's frame ... */
 	uint64_t offset; /* ... and where it begins, in bytes */
 	uint8_t root[32]; /* state digest */
 	uint8_t compat[32]; /* compatibility key */

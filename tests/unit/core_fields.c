@@ -93,14 +93,13 @@ static void test_bytes(void)
 {
 	static const char want[] =
 		"{\"capture_us\":0,\"disk_pages\":0,\"epoch\":2,"
-		"\"frame\":7,\"freeze_us\":0,\"id\":\"p0000000000000000001\","
+		"\"freeze_us\":0,\"id\":\"p0000000000000000001\","
 		"\"keyframe\":true,\"kind\":\"before-rewind\","
 		"\"memory_pages\":0,\"offset\":4096,"
 		"\"pack\":\"000102030405060708090a0b0c0d0e0f\",\"seq\":0,"
 		"\"stored_bytes\":0,\"time_ns\":\"1700000000000000001\","
 		"\"unquiesced\":false}";
 	struct point p = { .epoch = 2,
-			   .frame = 7,
 			   .offset = 4096,
 			   .keyframe = true,
 			   .kind = POINT_BEFORE_REWIND,
