@@ -173,6 +173,12 @@ struct agent_link *agent_get_link(struct agent *a)
 
 /* --- start ------------------------------------------------------------------ */
 
+static void agent_ignore(void *ctx UNUSED, int ret UNUSED,
+			 const struct agent_msg *m UNUSED,
+			 const struct err *e UNUSED)
+{
+}
+
 struct prepare_call {
 	struct agent *a;
 	const struct wire_start *start;
@@ -219,6 +225,10 @@ static void agent_prepare_on_loop(void *ctx)
 					  agent_on_renewed, c->a, c->e);
 		base_wipe(renew.seed, sizeof(renew.seed));
 	}
+	/* behind the orders: until here the guest holds user processes back */
+	if (c->ret == 0)
+		c->ret = agent_link_unquiesce(c->a->link, AGENT_UP_MS,
+					      agent_ignore, NULL, c->e);
 	agent_poke(c->a);
 }
 
@@ -329,12 +339,6 @@ int agent_quiesce(struct agent *a, int deadline_ms)
 	r = a->quiesce_ended && a->quiesced ? 0 : -ETIMEDOUT;
 	pthread_mutex_unlock(&a->lock);
 	return r;
-}
-
-static void agent_ignore(void *ctx UNUSED, int ret UNUSED,
-			 const struct agent_msg *m UNUSED,
-			 const struct err *e UNUSED)
-{
 }
 
 static void agent_release_on_loop(void *ctx)
