@@ -185,7 +185,7 @@ static void main_down(void *ctx)
 {
 	struct vm *vm = ctx;
 
-	log_warn("event=daemon_away session=%s", vm->setup.session);
+	log_info("event=link_down session=%s", vm->setup.session);
 }
 
 static const struct link_ops main_link_ops = {
