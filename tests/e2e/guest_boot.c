@@ -335,6 +335,32 @@ static void check_clock(struct host *h)
 	   (long long)h->reply.settime_done.jump_ns / 1000);
 }
 
+/*
+ * A hold that ends before its spinner has run: the spinner's word comes when
+ * nobody waits for it, and must not keep the agent awake.
+ */
+static void check_short_hold(struct host *h)
+{
+	struct agent_msg m = { .type = AGENT_UNQUIESCE };
+	struct host_exec *x;
+	long before = 0, after = 0;
+	struct err e;
+
+	h->answered = false;
+	agent_link_quiesce(h->l, AGENT_QUIESCE_HOLD, 0, 100, HOST_WAIT_MS,
+			   host_on_reply, h, &e);
+	agent_link_call(h->l, &m, 0, NULL, NULL, &e); /* no need to know */
+	host_wait(h, &h->answered);
+	is_int(h->ret, -ECANCELED, "a QUIESCE that was overtaken says so");
+	x = host_run(h, "",
+		     "ticks() { read -r _ _ _ _ _ _ _ _ _ _ _ _ _ "
+		     "u s _ < /proc/1/stat; echo $((u + s)); }; "
+		     "ticks; sleep 2; ticks");
+	sscanf(host_out(x, AGENT_STDOUT), "%ld %ld", &before, &after);
+	ok(after > 0 && after - before < 50,
+	   "the agent sleeps: %ld ticks in 2 s", after - before);
+}
+
 /* --- save and restore ----------------------------------------------------------- */
 
 static const char random_loop[] =
@@ -626,6 +652,7 @@ int main(int argc, char **argv)
 	check_output(&vm.h);
 	check_orphans(&vm.h);
 	check_clock(&vm.h);
+	check_short_hold(&vm.h);
 	check_restore(&vm, ram, disk);
 	vm_kill(&vm);
 	check_hold(ram, disk);

@@ -272,6 +272,9 @@ void machine_synced(struct agent *a)
 
 void machine_unquiesce(struct agent *a, const struct agent_msg *m)
 {
+	if (a->quieting.pending)
+		channel_fail(a, a->quieting.id, ECANCELED,
+			     "UNQUIESCE came before it was quiet");
 	a->quiet_until = 0;
 	a->quieting.pending = false;
 	if (a->hold)
