@@ -225,10 +225,6 @@ static void agent_prepare_on_loop(void *ctx)
 					  agent_on_renewed, c->a, c->e);
 		base_wipe(renew.seed, sizeof(renew.seed));
 	}
-	/* behind the orders: until here the guest holds user processes back */
-	if (c->ret == 0)
-		c->ret = agent_link_unquiesce(c->a->link, AGENT_UP_MS,
-					      agent_ignore, NULL, c->e);
 	agent_poke(c->a);
 }
 
