@@ -534,6 +534,16 @@ static void test_bytes(void)
 	look("bytes", false);
 	ok(report_good(&report), "with the bytes back it is good again");
 
+	/* as cryod hands a spare one out, or as a writer's death leaves it */
+	snprintf(moved, sizeof(moved), "%s", pack_file("bytes", 0));
+	base_strcpy(strrchr(moved, '/') + 1, 38,
+		    "00000000000000000000000000000000.pack");
+	help_write(moved, "", 0);
+	look("bytes", true);
+	ok(report_good(&report), "an empty pack is no damage");
+	is_int(check_named("whole packs")->done, 3, "nor counted as one");
+	unlink(moved);
+
 	snprintf(moved, sizeof(moved), "%s", pack_file("bytes", 1));
 	rename(moved, help_path("away"));
 	look("bytes", false);

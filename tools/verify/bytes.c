@@ -21,6 +21,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "core/point.h"
 #include "snapshotter/restore.h"
@@ -211,6 +212,18 @@ static bool parse_pack_name(uint8_t ret[PACK_ID_LEN], const char *name)
 	return true;
 }
 
+/*
+ * A pack is made before it is needed, so that captures go on while the daemon
+ * is away; one that never got its header holds nothing. If a point was there,
+ * the point's check fails.
+ */
+static bool never_begun(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_size < PACK_HEAD_LEN;
+}
+
 static void scan_pack(struct bytes *b, const char *session,
 		      const uint8_t id[PACK_ID_LEN])
 {
@@ -223,6 +236,11 @@ static void scan_pack(struct bytes *b, const char *session,
 
 	if (r == -ENOENT)
 		return; /* removed since it was listed */
+	/* a spare one, or one whose writer died before it stored anything */
+	if (!r && lseek(fd, 0, SEEK_END) < (off_t)PACK_HEAD_LEN) {
+		base_wipe(key, sizeof(key));
+		return;
+	}
 	b->packs->done++;
 	if (!r)
 		r = pack_scan(fd, key, NULL, NULL, &scan, &e);
