@@ -234,12 +234,9 @@ static void scan_pack(struct bytes *b, const char *session,
 	struct err e = { 0 };
 	int r = open_pack(b, session, id, true, &fd, key, &e);
 
-	if (r == -ENOENT)
-		return; /* removed since it was listed */
-	/* a spare one, or one whose writer died before it stored anything */
-	if (!r && lseek(fd, 0, SEEK_END) < (off_t)PACK_HEAD_LEN) {
+	if (r == -ENOENT || (r == 0 && never_begun(fd))) {
 		base_wipe(key, sizeof(key));
-		return;
+		return; /* removed since it was listed, or not begun */
 	}
 	b->packs->done++;
 	if (!r)
