@@ -207,6 +207,7 @@ static void test_many(void)
 	for (int i = 0; i < 8; i++) {
 		call_end(&c[i]);
 		good += c[i].r == 0;
+		hub_reply_done(&c[i].reply);
 	}
 	is_int(good, 4, "eight calls at once get eight answers");
 	ok(hub_is_up(link_of_test), "answers to nobody are ignored");

@@ -242,7 +242,7 @@ static void test_capture(void)
 	fx->point_kind = POINT_MANUAL;
 	fx->stay_stopped = true;
 	give(fx);
-	wait_for(v->nr[WIRE_CAPTURE] == 1);
+	wait_for(v->capture_nr == 1);
 	ok(v->ticket == qemu_ticket(OP) && v->ticket, "the order has a ticket");
 	r = report(v, POINT_MANUAL, v->ticket);
 	vm_ask(v, WIRE_CAPTURED, 9, &r, sizeof(r));

@@ -161,11 +161,12 @@ static void vm_setup(struct fake_vm *v, const struct wire_msg *m)
 static void vm_capture(struct fake_vm *v, const struct wire_msg *m)
 {
 	struct wire_capture c;
+	bool fresh;
 
 	wire_body(m, &c, sizeof(c));
-	if (v->ticket != c.ticket)
-		v->capture_nr++;
+	fresh = v->ticket != c.ticket;
 	v->ticket = c.ticket;
+	v->capture_nr += fresh;
 	vm_reply(v, m, 0, NULL, 0, NULL, 0, NULL, 0);
 }
 
