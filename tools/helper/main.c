@@ -70,13 +70,20 @@ static char *beside(const char *name)
 	return base_printf("%s/%s", path, name);
 }
 
-static bool number(const char *text, unsigned long max, unsigned long *ret)
+static bool number(const char *option, const char *text, unsigned long min,
+		   unsigned long max, unsigned long *ret)
 {
 	char *end;
 
 	errno = 0;
 	*ret = strtoul(text, &end, 10);
-	return text[0] >= '0' && text[0] <= '9' && !*end && !errno && *ret <= max;
+	if (text[0] >= '0' && text[0] <= '9' && !*end && !errno &&
+	    *ret >= min && *ret <= max)
+		return true;
+	fprintf(stderr,
+		"cryo-helper: --%s is \"%s\": must be a whole number from %lu to %lu\n",
+		option, text, min, max);
+	return false;
 }
 
 static bool take_option(struct helper_conf *c, int opt, const char *arg)
@@ -88,12 +95,12 @@ static bool take_option(struct helper_conf *c, int opt, const char *arg)
 		c->data = arg;
 		return true;
 	case OPT_UID:
-		if (!number(arg, UINT32_MAX - 4096, &n) || n < 65536)
+		if (!number("uid-base", arg, 65536, UINT32_MAX - 4096, &n))
 			return false;
 		c->uid_base = (uint32_t)n;
 		return true;
 	case OPT_RESTART:
-		if (!number(arg, 1000, &n))
+		if (!number("restart", arg, 0, 1000, &n))
 			return false;
 		c->restarts = (unsigned)n;
 		return true;
