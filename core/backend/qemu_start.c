@@ -51,7 +51,7 @@ void qemu_compat(const struct qemu *q, const struct session_spec *spec,
 	SCOPED(buf_done) struct buf b = { 0 };
 
 	buf_put_str(&b, "cryo-compat-v1 qemu microvm ");
-	buf_printf(&b, "%s memory=%u vcpus=%u disk=%u ",
+	buf_printf(&b, "%u %s memory=%u vcpus=%u disk=%u ", VMM_ARGV_VERSION,
 		   vmm_accel_name(q->conf.accel), spec->memory_mib, spec->vcpus,
 		   spec->disk_mib);
 	buf_put(&b, q->conf.vmm_digest, sizeof(q->conf.vmm_digest));

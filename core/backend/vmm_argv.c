@@ -169,7 +169,13 @@ static void put_machine(struct vmm_argv *a, const struct vmm_spec *s)
 	} else {
 		arg(a, "tcg,tb-size=%d", TB_MIB);
 		arg(a, "-cpu");
-		arg(a, "qemu64");
+		/*
+		 * arat: the local timer never stops. Without it Linux looks
+		 * for another timer to wake it, finds none on this machine,
+		 * and ticks 250 times a second for ever; on a busy host the
+		 * ticks that were missed are replayed and leave no CPU.
+		 */
+		arg(a, "qemu64,+arat");
 	}
 	arg(a, "-m");
 	arg(a, "%uM", s->memory_mib);

@@ -15,6 +15,12 @@
 #define VMM_VCPUS_MAX 16u
 #define VMM_CMDLINE_MAX 512u
 
+/*
+ * Number of this command line in the compatibility key: grows with every
+ * change that shows in device state or to the guest.
+ */
+#define VMM_ARGV_VERSION 2
+
 /* Where things lie in the VMM's root file system (see vmm_root.h). */
 #define VMM_PATH_QEMU "/bin/qemu"
 #define VMM_PATH_ROMS "/rom"

@@ -73,15 +73,17 @@ static uint64_t daemon_cache_bytes(void)
 }
 
 /*
- * Part of every park key: another VMM build or accelerator parks anew. The
+ * Part of every park key: another VMM build, accelerator or command line
+ * parks anew. The
  * kernel and the machine's shape are in the template and in the key.
  */
 static void daemon_platform(struct daemon *d, enum vmm_accel accel)
 {
-	uint8_t in[HELPER_DIGEST + 1], hash[32];
+	uint8_t in[HELPER_DIGEST + 2], hash[32];
 
 	memcpy(in, d->info.vmm_digest, HELPER_DIGEST);
 	in[HELPER_DIGEST] = (uint8_t)accel;
+	in[HELPER_DIGEST + 1] = VMM_ARGV_VERSION;
 	crypt_sha256(hash, in, sizeof(in));
 	for (int i = 0; i < 16; i++)
 		snprintf(d->platform + 2 * i, 3, "%02x", hash[i]);
