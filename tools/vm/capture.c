@@ -224,8 +224,6 @@ static int capture_cont(struct capture *c, struct err *e)
 		r = qmp_vm_cont(c->vm->qmp, QMP_CALL_MS, e);
 	c->stopped = r < 0;
 	c->cont_ns = loop_now_ns();
-	if (c->was_running)
-		agent_release(c->vm->agent);
 	return r;
 }
 
@@ -381,12 +379,15 @@ static int capture_steps(struct capture *c, struct packer_result *ret,
 	if (r < 0)
 		return r;
 	r = capture_moment(c, e);
-	loop_call(c->vm->loop, capture_execs_on_loop, &ex);
 	if (!stay) {
 		struct err e2;
 
 		rc = capture_cont(c, r < 0 ? &e2 : e);
 	}
+	/* still of the moment: the agent is silent until it is released */
+	loop_call(c->vm->loop, capture_execs_on_loop, &ex);
+	if (!stay && c->was_running)
+		agent_release(c->vm->agent);
 	if (r < 0 || rc < 0)
 		return r < 0 ? r : rc;
 	r = capture_pack(c, ret, e);
@@ -417,8 +418,10 @@ static void capture_undo(struct capture *c)
 {
 	struct err e;
 
-	if (c->stopped)
+	if (c->stopped) {
 		capture_cont(c, &e);
+		agent_release(c->vm->agent);
+	}
 	packer_abort(c->vm->packer);
 	dirty_abort(c->vm->dirty);
 	if (c->frozen)
