@@ -71,6 +71,7 @@ static void node_start(struct live_node *n, uint32_t queue_max)
 	n->backend = *fake_backend(n->fake);
 	n->backend.ctx = n;
 	n->backend.start = locked_start;
+	n->backend.fits = NULL; /* it takes another ctx */
 	n->en = engine_new(&conf);
 	fake_set_sink(n->fake, engine_sink(n->en));
 	if (engine_recover(n->en, NULL, 0, &e) || engine_run(n->en, &e))
