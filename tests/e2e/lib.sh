@@ -9,10 +9,11 @@
 #
 # Each check prints one line of TAP; call them from the script's own shell,
 # not from a pipe or $(...), or they are not counted. Variables that are set
-# here for good: B T CRYO_DATA UP_PID UP_LOG out, and those named tap_*. On the way out, also
-# after a signal or a failed script, every session is removed, every process
-# that was started is ended by its id, and the folder is deleted (KEEP=1
-# keeps it and says where). CRYO_BUILD names the build folder.
+# here for good: B T CRYO_DATA UP_PID UP_LOG out, and those named tap_*. On
+# the way out, also after a signal or a failed script, every session is
+# removed, every process that was started is ended by its id, and the folder
+# is deleted (KEEP=1 keeps it and says where). CRYO_BUILD names the build
+# folder.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -29,7 +30,7 @@ CRYO_DATA=$T/data
 export CRYO_DATA
 UP_PID= # of `cryo up`, while it runs
 UP_LOG=$T/up.log
-tap_nr=0 tap_failed=0 tap_ended=
+tap_nr=0 tap_failed=0 tap_ended= tap_cut=
 
 cryo() {
 	"$B/cryo" "$@"
@@ -237,7 +238,9 @@ up_answers() {
 up() {
 	needs_machine
 	[ -z "$UP_PID" ] || bail "up: it runs already"
-	"$B/cryo" up --data "$CRYO_DATA" "$@" >>"$UP_LOG" 2>&1 </dev/null &
+	# in a session of its own: a signal to our group is for us to handle
+	setsid "$B/cryo" up --data "$CRYO_DATA" "$@" >>"$UP_LOG" 2>&1 \
+		</dev/null &
 	UP_PID=$!
 	wait_for 60 up_ready || bail "cryo up does not answer"
 	kill -0 "$UP_PID" 2>/dev/null || bail "cryo up has ended"
@@ -328,10 +331,11 @@ rm_all() (
 tidy() {
 	status=$?
 	trap - EXIT INT TERM
-	if [ -n "$UP_PID" ]; then
+	if [ -n "$UP_PID" ] && [ -z "$tap_cut" ]; then
 		rm_all
 		down
 	fi
+	proc_remember # who cut us off does not wait for long
 	proc_end_all
 	[ -n "$tap_ended" ] || [ "$tap_nr" = 0 ] || echo "Bail out! cut off"
 	if [ -n "${KEEP:-}" ]; then
@@ -342,4 +346,4 @@ tidy() {
 	exit "$status"
 }
 trap tidy EXIT
-trap 'exit 130' INT TERM HUP PIPE
+trap 'tap_cut=1; exit 130' INT TERM HUP PIPE
