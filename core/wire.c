@@ -209,12 +209,14 @@ int wire_recv(int fd, bool from_daemon, struct wire_buf *b,
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return errno == ECONNRESET ? -EPIPE : -errno;
-	if (n == 0)
-		return -EPIPE;
 	for (int i = 0; i < WIRE_FDS_MAX; i++)
 		msg.fds[i] = -1;
 	if (!wire_collect_fds(&m, &msg))
 		m.msg_flags |= MSG_CTRUNC;
+	if (n == 0) { /* the end, or an empty packet, with descriptors or not */
+		wire_msg_done(&msg);
+		return -EPIPE;
+	}
 	memcpy(&h, b->bytes, MIN((size_t)n, sizeof(h)));
 	bad = m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)
 		      ? "truncated"

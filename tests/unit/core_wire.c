@@ -251,14 +251,16 @@ static const struct bad bads[] = {
 static void test_refused(void)
 {
 	static uint8_t raw[sizeof(struct wire_hdr) + WIRE_BODY_MAX + 1];
+	int before;
 
 	open_pair();
 	for (size_t i = 0; i < ARRAY_LEN(bads); i++) {
 		const struct bad *b = &bads[i];
-		int from = b->to_daemon ? 1 : 0, before = fds_count(), r;
+		int from = b->to_daemon ? 1 : 0, r;
 		struct wire_msg m;
 		struct err e = { 0 };
 
+		before = fds_count();
 		memset(raw, 0, sizeof(raw));
 		memcpy(raw, &b->h, sizeof(b->h));
 		send_raw(pair[from], raw, b->len, b->fds);
@@ -266,6 +268,12 @@ static void test_refused(void)
 		ok(r == -EPROTO && strstr(e.msg, b->why) && fds_count() == before,
 		   "refused: %s (%s)", b->what, e.msg);
 	}
+	before = fds_count();
+	send_raw(pair[1], raw, 0, 5);
+	is_int(wire_recv(pair[0], false, &room, &(struct wire_msg){ 0 },
+			 &(struct err){ 0 }),
+	       -EPIPE, "an empty packet is like the end");
+	is_int(fds_count(), before, "also one with descriptors");
 	memset(raw, 0, sizeof(raw));
 	memcpy(raw, &(struct wire_hdr)HDR(STDIN, .len = WIRE_BODY_MAX + 1),
 	       sizeof(struct wire_hdr));
