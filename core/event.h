@@ -14,14 +14,14 @@
 #define EVENT_DATA_MAX (256u << 10) /* bytes of canonical data */
 
 struct event {
-	uint64_t seq;	 /* 1, 2, 3 ... without holes */
+	uint64_t seq; /* 1, 2, 3 ... without holes */
 	int64_t wall_ns; /* host's wall clock */
 	int64_t mono_ns; /* host's CLOCK_BOOTTIME */
 	uint8_t boot_id[16];
 	enum event_type type; /* EVENT_UNKNOWN: see type_name */
-	char type_name[48];   /* kept even when this build doesn't know it */
-	uint16_t schema;      /* version of the type's data */
-	char tenant[ID_LEN + 1];  /* "" for the node's own */
+	char type_name[48]; /* kept even when this build doesn't know it */
+	uint16_t schema; /* version of the type's data */
+	char tenant[ID_LEN + 1]; /* "" for the node's own */
 	char session[ID_LEN + 1]; /* "" if about none */
 	char actor[EVENT_ACTOR_LEN]; /* "key:ID" "local:UID" "system" "driver" */
 	json_t *data; /* owned; an object; see the table for its members */

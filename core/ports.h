@@ -15,30 +15,30 @@
  * NUL; times are big-endian u64 of ns.
  *   name                key                        value
  */
-#define TABLES(X)                                                             \
-	X(SESSIONS, "sessions")		    /* session id      -> session */  \
-	X(SESSIONS_BY_TENANT, "by_tenant")  /* tenant + id     -> "" */       \
-	X(SESSIONS_BY_NAME, "by_name")	    /* tenant + name   -> id */       \
-	X(EPOCHS, "epochs")		    /* session + be64 epoch -> {} */  \
-	X(POINTS, "points")		    /* session + be64 time -> point */\
-	X(POINTS_BY_ID, "points_by_id")	    /* point id -> points key */      \
-	X(POINTS_BY_NAME, "points_by_name") /* session + name -> points key */\
-	X(EXECS, "execs")		    /* exec id -> exec */             \
-	X(EXECS_BY_SESSION, "session_execs") /* session + exec id -> "" */    \
-	X(OPERATIONS, "operations")	    /* operation id -> operation */   \
-	X(OPERATIONS_OPEN, "operations_open") /* operation id -> "" */        \
-	X(TEMPLATES, "templates")	    /* name:tag -> template */        \
-	X(PARKS, "parks")		    /* park key -> session id */      \
-	X(TENANTS, "tenants")		    /* tenant id -> tenant */         \
-	X(KEYS, "keys")			    /* key id -> API key (hash) */    \
-	X(IDEMPOTENCY, "idempotency")	    /* scope digest -> outcome */     \
-	X(META, "meta")			    /* what is node-wide */
+#define TABLES(X)                                                              \
+	X(SESSIONS, "sessions") /* session id      -> session */               \
+	X(SESSIONS_BY_TENANT, "by_tenant") /* tenant + id     -> "" */         \
+	X(SESSIONS_BY_NAME, "by_name") /* tenant + name   -> id */             \
+	X(EPOCHS, "epochs") /* session + be64 epoch -> {} */                   \
+	X(POINTS, "points") /* session + be64 time -> point */                 \
+	X(POINTS_BY_ID, "points_by_id") /* point id -> points key */           \
+	X(POINTS_BY_NAME, "points_by_name") /* session + name -> points key */ \
+	X(EXECS, "execs") /* exec id -> exec */                                \
+	X(EXECS_BY_SESSION, "session_execs") /* session + exec id -> "" */     \
+	X(OPERATIONS, "operations") /* operation id -> operation */            \
+	X(OPERATIONS_OPEN, "operations_open") /* operation id -> "" */         \
+	X(TEMPLATES, "templates") /* name:tag -> template */                   \
+	X(PARKS, "parks") /* park key -> session id */                         \
+	X(TENANTS, "tenants") /* tenant id -> tenant */                        \
+	X(KEYS, "keys") /* key id -> API key (hash) */                         \
+	X(IDEMPOTENCY, "idempotency") /* scope digest -> outcome */            \
+	X(META, "meta") /* what is node-wide */
 
 enum table {
 #define X(name, word) TABLE_##name,
 	TABLES(X)
 #undef X
-	TABLE_NR
+		TABLE_NR
 };
 
 #define ROW_KEY_MAX 256

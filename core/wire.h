@@ -31,44 +31,44 @@
  * whether a tail may follow, descriptors with the request, descriptors with
  * the reply.
  */
-#define WIRE_TYPES(X)                                                        \
-	/* who are you, where do you stand -> wire_status */                 \
-	X(HELLO, D, sizeof(struct wire_hello), 0, 0, 0)                      \
-	/* what to be; fds: template image, overlay file */                  \
-	X(SETUP, D, sizeof(struct wire_setup), 0, 2, 0)                      \
+#define WIRE_TYPES(X)                                                         \
+	/* who are you, where do you stand -> wire_status */                  \
+	X(HELLO, D, sizeof(struct wire_hello), 0, 0, 0)                       \
+	/* what to be; fds: template image, overlay file */                   \
+	X(SETUP, D, sizeof(struct wire_setup), 0, 2, 0)                       \
 	/* materialise a point -> wire_loaded + tail; fds: its parts */       \
-	X(LOAD, D, sizeof(struct wire_load), 0, 0, WIRE_IMAGE_FDS)           \
-	/* take a hot image as the base; fds: its parts */                   \
-	X(IMAGE, D, sizeof(struct wire_load), 0, WIRE_IMAGE_FDS, 0)          \
-	/* the VMM is there: go; fds in enum wire_start_fd */                \
-	X(START, D, sizeof(struct wire_start), 0, WIRE_START_FDS, 0)         \
-	X(PAUSE, D, 0, 0, 0, 0)                                              \
-	X(CONT, D, 0, 0, 0, 0)                                               \
-	/* the reply says accepted; the end is CAPTURED or SKIPPED */        \
-	X(CAPTURE, D, sizeof(struct wire_capture), 0, 0, 0)                  \
-	/* tail: argv and env as NUL-ended strings; fd: transcript */        \
-	X(EXEC, D, sizeof(struct wire_exec), 1, 1, 0)                        \
-	/* a transcript for an exec that a restore brought back */           \
-	X(ATTACH, D, sizeof(struct wire_attach), 0, 1, 0)                    \
-	X(SIGNAL, D, sizeof(struct wire_signal), 0, 0, 0)                    \
-	/* tail: bytes -> wire_stdin_ack */                                  \
-	X(STDIN, D, sizeof(struct wire_stdin), 1, 0, 0)                      \
+	X(LOAD, D, sizeof(struct wire_load), 0, 0, WIRE_IMAGE_FDS)            \
+	/* take a hot image as the base; fds: its parts */                    \
+	X(IMAGE, D, sizeof(struct wire_load), 0, WIRE_IMAGE_FDS, 0)           \
+	/* the VMM is there: go; fds in enum wire_start_fd */                 \
+	X(START, D, sizeof(struct wire_start), 0, WIRE_START_FDS, 0)          \
+	X(PAUSE, D, 0, 0, 0, 0)                                               \
+	X(CONT, D, 0, 0, 0, 0)                                                \
+	/* the reply says accepted; the end is CAPTURED or SKIPPED */         \
+	X(CAPTURE, D, sizeof(struct wire_capture), 0, 0, 0)                   \
+	/* tail: argv and env as NUL-ended strings; fd: transcript */         \
+	X(EXEC, D, sizeof(struct wire_exec), 1, 1, 0)                         \
+	/* a transcript for an exec that a restore brought back */            \
+	X(ATTACH, D, sizeof(struct wire_attach), 0, 1, 0)                     \
+	X(SIGNAL, D, sizeof(struct wire_signal), 0, 0, 0)                     \
+	/* tail: bytes -> wire_stdin_ack */                                   \
+	X(STDIN, D, sizeof(struct wire_stdin), 1, 0, 0)                       \
 	/* tail: path NUL, then bytes of a write -> wire_file_reply + tail */ \
-	X(FILE, D, sizeof(struct wire_file), 1, 0, 0)                        \
-	X(QUIT, D, 0, 0, 0, 0)                                               \
-	/* descriptor and key of a pack -> wire_pack; fd */                  \
-	X(PACK_OPEN, V, sizeof(struct wire_pack_id), 0, 0, 1)                \
-	X(PACK_NEW, V, 0, 0, 0, 1)                                           \
-	/* may I capture now? the reply is the token */                      \
-	X(TOKEN, V, 0, 0, 0, 0)                                              \
-	/* a point is durable -> reply once its event is */                  \
-	X(CAPTURED, V, sizeof(struct wire_captured), 0, 0, 0)                \
-	X(SKIPPED, V, sizeof(struct wire_skipped), 0, 0, 0)                  \
-	X(EXITED, V, sizeof(struct wire_exited), 0, 0, 0)                    \
-	/* note: a transcript has grown */                                   \
-	X(OUTPUT, V, sizeof(struct wire_output), 0, 0, 0)                    \
-	X(DIED, V, sizeof(struct wire_died), 0, 0, 0)                        \
-	/* note: the guest's disk stopped it, or it goes on */               \
+	X(FILE, D, sizeof(struct wire_file), 1, 0, 0)                         \
+	X(QUIT, D, 0, 0, 0, 0)                                                \
+	/* descriptor and key of a pack -> wire_pack; fd */                   \
+	X(PACK_OPEN, V, sizeof(struct wire_pack_id), 0, 0, 1)                 \
+	X(PACK_NEW, V, 0, 0, 0, 1)                                            \
+	/* may I capture now? the reply is the token */                       \
+	X(TOKEN, V, 0, 0, 0, 0)                                               \
+	/* a point is durable -> reply once its event is */                   \
+	X(CAPTURED, V, sizeof(struct wire_captured), 0, 0, 0)                 \
+	X(SKIPPED, V, sizeof(struct wire_skipped), 0, 0, 0)                   \
+	X(EXITED, V, sizeof(struct wire_exited), 0, 0, 0)                     \
+	/* note: a transcript has grown */                                    \
+	X(OUTPUT, V, sizeof(struct wire_output), 0, 0, 0)                     \
+	X(DIED, V, sizeof(struct wire_died), 0, 0, 0)                         \
+	/* note: the guest's disk stopped it, or it goes on */                \
 	X(STALLED, V, sizeof(struct wire_stalled), 0, 0, 0)
 
 enum wire_type {
@@ -76,7 +76,7 @@ enum wire_type {
 #define X(name, ...) WIRE_##name,
 	WIRE_TYPES(X)
 #undef X
-	WIRE_NR
+		WIRE_NR
 };
 
 #define WIRE_REPLY 1u /* flag in the header */
@@ -125,7 +125,7 @@ struct wire_status {
 	uint32_t epoch;
 	uint32_t phase;
 	uint32_t unreported; /* finished captures not yet in the log */
-	uint32_t nr_execs;   /* a tail of wire_exec_state follows */
+	uint32_t nr_execs; /* a tail of wire_exec_state follows */
 };
 
 enum wire_exec_phase { WIRE_EXEC_RUNNING, WIRE_EXEC_EXITED };
@@ -135,7 +135,7 @@ struct wire_exec_state {
 	uint32_t phase, code, signal;
 	uint32_t attached; /* it has its transcript */
 	uint64_t out_from, err_from; /* this epoch's transcript starts here */
-	uint64_t out_end, err_end;   /* what the guest has produced so far */
+	uint64_t out_end, err_end; /* what the guest has produced so far */
 };
 
 #define WIRE_KEEP_ROLLING 1u /* capture by the timer */
@@ -184,7 +184,8 @@ enum wire_start_fd {
 
 #define WIRE_START_BOOT 1u /* from the kernel, not from device state */
 #define WIRE_START_FORK 2u /* identity in the guest is renewed */
-#define WIRE_START_CLEAN 4u /* the agent was quiet: no half frame is in its channel */
+#define WIRE_START_CLEAN \
+	4u /* the agent was quiet: no half frame is in its channel */
 
 struct wire_start {
 	uint32_t flags;
@@ -270,7 +271,7 @@ struct wire_stdin_ack {
 enum wire_file_op {
 	WIRE_FILE_STAT,
 	WIRE_FILE_READ,
-	WIRE_FILE_WRITE,  /* to a file beside the target, named by handle */
+	WIRE_FILE_WRITE, /* to a file beside the target, named by handle */
 	WIRE_FILE_COMMIT, /* rename it over the target */
 	WIRE_FILE_ABORT,
 	WIRE_FILE_MKDIR, /* with those above it; one that exists is fine */
@@ -328,14 +329,13 @@ struct wire_stalled {
  * `fixed` then `tail`. Safe from several threads at once: a packet is atomic.
  */
 int wire_send(int fd, enum wire_type type, uint64_t call, bool reply,
-	      int status, const void *fixed, size_t fixed_len,
-	      const void *tail, size_t tail_len, const int *fds, int nr_fds);
+	      int status, const void *fixed, size_t fixed_len, const void *tail,
+	      size_t tail_len, const int *fds, int nr_fds);
 
 /* The same without waiting: -EAGAIN when the socket is full. */
 int wire_send_now(int fd, enum wire_type type, uint64_t call, bool reply,
 		  int status, const void *fixed, size_t fixed_len,
-		  const void *tail, size_t tail_len, const int *fds,
-		  int nr_fds);
+		  const void *tail, size_t tail_len, const int *fds, int nr_fds);
 
 /* Room for one message. */
 struct wire_buf {

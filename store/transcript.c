@@ -209,9 +209,9 @@ int transcript_reader_open(struct transcript_reader **ret, int fd,
 		return err_set(e, -EIO, ERR_INTERNAL, "can't read a transcript");
 	}
 	memcpy(r->info.tag, h + 12, ID_LEN);
-	if (!id_valid(r->info.tag) || memcmp(h, transcript_magic, 4) || get_u16(h + 4) != 1 ||
-	    get_u16(h + 6) || get_u64(h + 48) || get_u32(h + 56) ||
-	    get_u32(h + 60) != crypt_crc32c(h, 60)) {
+	if (!id_valid(r->info.tag) || memcmp(h, transcript_magic, 4) ||
+	    get_u16(h + 4) != 1 || get_u16(h + 6) || get_u64(h + 48) ||
+	    get_u32(h + 56) || get_u32(h + 60) != crypt_crc32c(h, 60)) {
 		transcript_reader_free(r);
 		return err_set(e, -EBADMSG, ERR_CORRUPT,
 			       "transcript has no valid header");

@@ -45,25 +45,25 @@ tap_ok(bool good, const char *where, const char *fmt, ...)
 		if (!tap_ok(tap_g == tap_w, TAP_WHERE, __VA_ARGS__))           \
 			printf("#   got %lld, want %lld\n", tap_g, tap_w);     \
 	} while (0)
-#define is_str(got, want, ...)                                                \
-	do {                                                                  \
-		const char *tap_g = (got), *tap_w = (want);                   \
-		if (!tap_ok(tap_g && tap_w && !strcmp(tap_g, tap_w),          \
-			    TAP_WHERE, __VA_ARGS__))                          \
-			printf("#   got \"%s\"\n#   want \"%s\"\n",           \
-			       tap_g ? tap_g : "(null)",                      \
-			       tap_w ? tap_w : "(null)");                     \
+#define is_str(got, want, ...)                                       \
+	do {                                                         \
+		const char *tap_g = (got), *tap_w = (want);          \
+		if (!tap_ok(tap_g && tap_w && !strcmp(tap_g, tap_w), \
+			    TAP_WHERE, __VA_ARGS__))                 \
+			printf("#   got \"%s\"\n#   want \"%s\"\n",  \
+			       tap_g ? tap_g : "(null)",             \
+			       tap_w ? tap_w : "(null)");            \
 	} while (0)
 #define is_mem(got, want, len, ...) \
 	tap_ok(!memcmp(got, want, len), TAP_WHERE, __VA_ARGS__)
 
 /* Ends the program at once: nothing after this could mean anything. */
-#define bail(...)                          \
-	do {                               \
-		printf("Bail out! ");      \
-		printf(__VA_ARGS__);       \
-		printf("\n");              \
-		exit(1);                   \
+#define bail(...)                     \
+	do {                          \
+		printf("Bail out! "); \
+		printf(__VA_ARGS__);  \
+		printf("\n");         \
+		exit(1);              \
 	} while (0)
 
 __attribute__((unused)) static uint64_t tap_seed(void)
@@ -73,8 +73,8 @@ __attribute__((unused)) static uint64_t tap_seed(void)
 	uint64_t seed;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	seed = s ? strtoull(s, NULL, 0) :
-		   (uint64_t)t.tv_nsec * 2654435761u ^ (uint64_t)t.tv_sec;
+	seed = s ? strtoull(s, NULL, 0)
+		 : (uint64_t)t.tv_nsec * 2654435761u ^ (uint64_t)t.tv_sec;
 	printf("# seed: CRYO_SEED=%" PRIu64 "\n", seed);
 	return seed;
 }

@@ -69,8 +69,8 @@ static int fake_fits(void *ctx, UNUSED const struct session_spec *spec,
 	const struct fake *f = ctx;
 
 	return f->misfit ? err_set(e, -EINVAL, ERR_MISMATCH,
-				   "point %s is of another machine", p->id) :
-			   0;
+				   "point %s is of another machine", p->id)
+			 : 0;
 }
 
 void fake_misfit(struct fake *f, bool misfit)

@@ -81,10 +81,10 @@ int qemu_fits(void *ctx, const struct session_spec *spec, const struct point *p,
 	start_close_template(&tpl);
 	if (memcmp(now, p->compat, sizeof(now)) == 0)
 		return 0;
-	return err_set(
-		e, -EINVAL, ERR_MISMATCH,
-		"point %s was made by another build of QEMU, kernel or machine than this host has now: it needs that one",
-		p->id);
+	return err_set(e, -EINVAL, ERR_MISMATCH,
+		       "point %s was made by another build of QEMU, kernel or "
+		       "machine than this host has now: it needs that one",
+		       p->id);
 }
 
 /* --- slots ---------------------------------------------------------------------- */
@@ -421,8 +421,8 @@ static int start_go(struct start *t, int pair[PAIRS][2],
 		w.flags |= WIRE_START_CLEAN;
 	start_identity(t, &w);
 	return hub_call(t->link, WIRE_START, &w, sizeof(w), NULL, 0, fds,
-			WIRE_START_FDS, t->start_ms, sizeof(struct wire_started),
-			ret, e);
+			WIRE_START_FDS, t->start_ms,
+			sizeof(struct wire_started), ret, e);
 }
 
 static int start_machine(struct start *t, struct hub_reply *ret, struct err *e)

@@ -13,7 +13,7 @@
 #define HEAD                                                                \
 	"qemu -machine microvm,pit=off,pic=off,rtc=on,memory-backend=ram0," \
 	"mem-merge=off,dump-guest-core=off,suppress-vmdesc=on "             \
-	"-accel tcg,tb-size=128 -cpu qemu64,+arat -m 256M -smp 2 "                \
+	"-accel tcg,tb-size=128 -cpu qemu64,+arat -m 256M -smp 2 "          \
 	"-object memory-backend-file,id=ram0,size=256M,"                    \
 	"mem-path=/proc/self/fd/3,share=off "                               \
 	"-nodefaults -no-user-config -no-reboot -display none -L /rom "

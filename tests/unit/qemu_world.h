@@ -509,7 +509,8 @@ static int host_sockets(void *ctx,
 		if (strlen(d->d_name) < ID_LEN + 2)
 			continue;
 		memcpy(session, d->d_name, ID_LEN);
-		fn(arg, session, (uint32_t)atol(d->d_name + ID_LEN + 1));
+		fn(arg, session,
+		   (uint32_t)strtoul(d->d_name + ID_LEN + 1, NULL, 10));
 	}
 	closedir(dir);
 	return 0;

@@ -147,16 +147,15 @@ static void daemon_probe_kernel(struct daemon *d, uint8_t ret[32])
 	close(t.disk_fd);
 }
 
-static int daemon_accel(struct daemon *d, struct accel_result *ret,
-			struct err *e)
+static int daemon_accel(struct daemon *d, struct accel_result *ret, struct err *e)
 {
-	SCOPED_FD int cache = open(d->opt.data, O_RDONLY | O_DIRECTORY |
-							O_CLOEXEC);
+	SCOPED_FD int cache =
+		open(d->opt.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uint8_t kernel[32];
 	struct accel_probe p = {
-		.wish = d->opt.want_kvm ? ACCEL_WANT_KVM :
-			d->opt.want_tcg ? ACCEL_WANT_TCG :
-					  ACCEL_AUTO,
+		.wish = d->opt.want_kvm	  ? ACCEL_WANT_KVM
+			: d->opt.want_tcg ? ACCEL_WANT_TCG
+					  : ACCEL_AUTO,
 		.has_kvm = d->info.has_kvm,
 		.boot = daemon_try_kvm,
 		.ctx = d,
@@ -219,8 +218,8 @@ static void daemon_env_digest(void *ctx, const char *tenant, const void *p,
 
 static int daemon_boot_id(struct daemon *d, uint8_t ret[16], struct err *e)
 {
-	SCOPED_FD int fd = open("/proc/sys/kernel/random/boot_id",
-				O_RDONLY | O_CLOEXEC);
+	SCOPED_FD int fd =
+		open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	int at = 0;
 
 	if (fd < 0 || read(fd, d->boot_id, 36) != 36)
@@ -253,8 +252,7 @@ static int daemon_engine(struct daemon *d, struct engine_conf *c, struct err *e)
 	c->clock = &clock_real;
 	c->backend = qemu_backend(d->qemu);
 	c->limits = limits_default;
-	base_strcpy(c->limits.platform, sizeof(c->limits.platform),
-		    d->platform);
+	base_strcpy(c->limits.platform, sizeof(c->limits.platform), d->platform);
 	c->version = CRYO_VERSION;
 	c->env_digest = daemon_env_digest;
 	c->env_digest_ctx = d;
@@ -361,8 +359,7 @@ static bool daemon_template_known(struct daemon *d, const char *digest)
 	{
 		struct reader rd = { d->views.ops, view };
 
-		r = rows_json(&rd, TABLE_TEMPLATES, name, strlen(name), &row,
-			      &e);
+		r = rows_json(&rd, TABLE_TEMPLATES, name, strlen(name), &row, &e);
 	}
 	d->views.close(view);
 	return r == 0 && json_get_str(row, "digest", &have, &e) == 0 &&
@@ -398,8 +395,7 @@ static int daemon_listen(struct daemon *d, struct err *e)
 	if (r == 0)
 		r = listen_tcp(&d->addr, d->opt.insecure_plain, &d->tcp_fd, e);
 	snprintf(d->host_name, sizeof(d->host_name),
-		 d->addr.ipv6 ? "[%s]:%u" : "%s:%u", d->addr.host,
-		 d->addr.port);
+		 d->addr.ipv6 ? "[%s]:%u" : "%s:%u", d->addr.host, d->addr.port);
 	return r;
 }
 
@@ -415,8 +411,9 @@ static int daemon_door(struct daemon *d, struct err *e)
 		.node = { .version = CRYO_VERSION,
 			  .backend = "qemu",
 			  .accel = kvm ? "kvm" : "tcg",
-			  .isolation = kvm ? "hardware virtualisation" :
-					     "emulation (TCG): not a security boundary between tenants",
+			  .isolation =
+				  kvm ? "hardware virtualisation"
+				      : "emulation (TCG): not a security boundary between tenants",
 			  .boot_id = d->boot_id,
 			  .data_dir = d->opt.data_name },
 		.owner_uid = geteuid(),
@@ -433,8 +430,7 @@ static int daemon_door(struct daemon *d, struct err *e)
 	return api_start(&d->api, &c, e);
 }
 
-int daemon_start(struct daemon *d, const struct daemon_options *o,
-		 struct err *e)
+int daemon_start(struct daemon *d, const struct daemon_options *o, struct err *e)
 {
 	struct engine_conf c = { 0 };
 	int r;

@@ -11,9 +11,9 @@
 #include "tools/cryod/sandbox.h"
 
 struct daemon_options {
-	const char *data;	  /* relative to the working folder */
-	const char *data_name;	  /* absolute, for people */
-	const char *listen;	  /* "ADDR:PORT", or NULL */
+	const char *data; /* relative to the working folder */
+	const char *data_name; /* absolute, for people */
+	const char *listen; /* "ADDR:PORT", or NULL */
 	const char *provider_key; /* path, or NULL: in the data folder */
 	bool insecure_plain;
 	bool want_kvm, want_tcg;
@@ -43,8 +43,7 @@ struct daemon {
 };
 
 /* Everything up to serving; on failure e says what to do. */
-int daemon_start(struct daemon *d, const struct daemon_options *o,
-		 struct err *e);
+int daemon_start(struct daemon *d, const struct daemon_options *o, struct err *e);
 /* Ends in order; sandboxes go on. Also after a failed start. */
 void daemon_stop(struct daemon *d);
 

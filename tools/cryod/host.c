@@ -32,9 +32,8 @@ static void host_hex(char ret[HEX_LEN + 1], const uint8_t id[16])
  * The address of a cryo-vm's socket. Through /proc/self/fd, since the data
  * folder's path may be longer than an address can be.
  */
-static int host_address(const struct host *h, const char *session,
-			uint32_t slot, struct sockaddr_un *ret, int *ret_dir,
-			struct err *e)
+static int host_address(const struct host *h, const char *session, uint32_t slot,
+			struct sockaddr_un *ret, int *ret_dir, struct err *e)
 {
 	char path[PATH_MAX];
 	int fd;
@@ -159,8 +158,8 @@ static int host_pack_new(void *ctx, const char *session, uint8_t ret_id[16],
 	/* the key first: a destroyed session gets no folder again */
 	r = keys_pack_key(h->keys, session, ret_id, true, ret_key, e);
 	if (r == -ENOENT)
-		return err_set(e, r, ERR_GONE,
-			       "session %s has no key any more", session);
+		return err_set(e, r, ERR_GONE, "session %s has no key any more",
+			       session);
 	if (r == 0)
 		r = datadir_id_mkdir(h->data, "packs", session, e);
 	if (r < 0)
@@ -190,8 +189,8 @@ static int host_pack_try(struct host *h, const char *session, bool own,
 	host_pack_path(h, session, own, id, path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return errno == ENOENT ? -ENOENT :
-					 err_sys(e, errno, "open pack %s", path);
+		return errno == ENOENT ? -ENOENT
+				       : err_sys(e, errno, "open pack %s", path);
 	r = keys_pack_key(h->keys, session, id, own, ret_key, &why);
 	if (r == 0)
 		*ret_fd = base_steal_fd(&fd);
@@ -236,8 +235,8 @@ static int host_grant_one(struct host *h, const char *session, const char *from,
 	memcpy(ret->pack, id, sizeof(ret->pack));
 	r = keys_pack_key(h->keys, from, id, own, ret->key, e);
 	return r == -ENOENT ? err_set(e, r, ERR_GONE,
-				      "session %s has no key any more", from) :
-			      r;
+				      "session %s has no key any more", from)
+			    : r;
 }
 
 static int host_grant(void *ctx, const char *session, const char *from,
@@ -291,8 +290,7 @@ static void host_transcript_path(const struct host *h, const char *session,
 	char folder[PATH_MAX];
 
 	datadir_id_path(folder, h->data, "transcripts", session);
-	if (snprintf(ret, PATH_MAX, "%s/%s.%u", folder, exec, epoch) >=
-	    PATH_MAX)
+	if (snprintf(ret, PATH_MAX, "%s/%s.%u", folder, exec, epoch) >= PATH_MAX)
 		NEVER("the data folder's path was checked to be short");
 }
 
@@ -308,9 +306,8 @@ static int host_transcript_key(struct host *h, const char *session,
 	r = keys_session_derive(h->keys, session, "cryo-transcript-v1", extra,
 				sizeof(extra), ret_key, 32, e);
 	return r == -ENOENT ? err_set(e, r, ERR_GONE,
-				      "session %s has no key any more",
-				      session) :
-			      r;
+				      "session %s has no key any more", session)
+			    : r;
 }
 
 /*
@@ -320,8 +317,9 @@ static int host_transcript_key(struct host *h, const char *session,
  */
 static int host_transcript_make(const char *path, int *ret_fd, struct err *e)
 {
-	SCOPED_FD int fd = open(
-		path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	SCOPED_FD int fd =
+		open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
+		     0600);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -364,8 +362,8 @@ int host_transcript_read(struct host *h, const char *session, const char *exec,
 	host_transcript_path(h, session, exec, epoch, path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return errno == ENOENT ? -ENOENT :
-					 err_sys(e, errno, "open %s", path);
+		return errno == ENOENT ? -ENOENT
+				       : err_sys(e, errno, "open %s", path);
 	r = host_transcript_key(h, session, exec, epoch, ret_key, e);
 	if (r == 0)
 		*ret_fd = base_steal_fd(&fd);
@@ -382,11 +380,12 @@ static int host_capture_allowed(void *ctx, struct err *e)
 
 	if (r < 0 || s.level == DATADIR_FINE)
 		return r;
-	return err_set(e, -ENOSPC, ERR_NO_SPACE,
-		       "no snapshot: %llu MiB of %llu are free below %s, %d %% must be; make room",
-		       (unsigned long long)(s.avail >> 20),
-		       (unsigned long long)(s.total >> 20), h->data,
-		       DATADIR_CAPTURE_STOP_PERCENT);
+	return err_set(
+		e, -ENOSPC, ERR_NO_SPACE,
+		"no snapshot: %llu MiB of %llu are free below %s, %d %% must be; make room",
+		(unsigned long long)(s.avail >> 20),
+		(unsigned long long)(s.total >> 20), h->data,
+		DATADIR_CAPTURE_STOP_PERCENT);
 }
 
 /* Removes the files of a folder, one level of folders in it, and itself. */

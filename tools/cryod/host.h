@@ -35,8 +35,8 @@ int host_transcript_read(struct host *h, const char *session, const char *exec,
 /* A template's description, checked against its name; and its files, too. */
 int host_template_describe(const struct host *h, const char *digest,
 			   json_t **ret, struct err *e);
-int host_template_check(const struct host *h, const char *digest,
-			json_t **ret, struct err *e);
+int host_template_check(const struct host *h, const char *digest, json_t **ret,
+			struct err *e);
 
 /* Folders of templates in DATA/templates; calls fn with each digest. */
 int host_templates(const struct host *h,

@@ -281,8 +281,8 @@ static int output_next(struct output *o, const struct segment *g,
 	if (r < 0)
 		return r;
 	while ((r = transcript_reader_next(t, &p, e)) == 0) {
-		int s = p.stream == TRANSCRIPT_OUT ? SANDBOX_STDOUT :
-						     SANDBOX_STDERR;
+		int s = p.stream == TRANSCRIPT_OUT ? SANDBOX_STDOUT
+						   : SANDBOX_STDERR;
 		uint64_t end = p.offset + p.len;
 
 		if (!output_clip(&p, at->off[s], bound[s], max))
@@ -367,9 +367,9 @@ static void output_rewound(struct output *o, const struct chain *c,
 
 static void output_ended(const struct exec *x, struct sandbox_chunk *ret)
 {
-	*ret = (struct sandbox_chunk){ .kind = x->state == EXEC_EXITED ?
-						       SANDBOX_EXIT :
-						       SANDBOX_LOST,
+	*ret = (struct sandbox_chunk){ .kind = x->state == EXEC_EXITED
+						       ? SANDBOX_EXIT
+						       : SANDBOX_LOST,
 				       .code = x->code,
 				       .signal = x->signal };
 }

@@ -38,9 +38,10 @@ static int sandbox_link(struct sandbox_calls *c, const char *session,
 		if (r < 0)
 			s.state = SESSION_NONE;
 	}
-	return err_set(e, -ENOTCONN, ERR_CONFLICT,
-		       "session %s is %s and has no running sandbox; resume it first",
-		       session, session_state_word(s.state));
+	return err_set(
+		e, -ENOTCONN, ERR_CONFLICT,
+		"session %s is %s and has no running sandbox; resume it first",
+		session, session_state_word(s.state));
 }
 
 /* The guest's errno as the kind of error that a client sees. */
@@ -138,8 +139,9 @@ static int stdin_wait(struct hub_link *k, const char *tag, uint64_t end,
 		int r;
 
 		if (loop_now_ns() > until_ns)
-			return err_set(e, -ETIMEDOUT, ERR_TIMEOUT,
-				       "the process does not read its standard input");
+			return err_set(
+				e, -ETIMEDOUT, ERR_TIMEOUT,
+				"the process does not read its standard input");
 		r = stdin_send(k, tag, end, NULL, 0, false, a, e);
 		if (r < 0)
 			return r;
@@ -344,8 +346,7 @@ static void sandbox_file_abort(void *put)
 	struct hub_reply reply;
 	struct err e;
 
-	if (file_call(p->calls, p->session, &w, p->path, NULL, 0, &reply, &e) ==
-	    0)
+	if (file_call(p->calls, p->session, &w, p->path, NULL, 0, &reply, &e) == 0)
 		hub_reply_done(&reply);
 	free(p);
 }

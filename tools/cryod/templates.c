@@ -73,9 +73,10 @@ static int template_check_name(json_t *o, const char *digest, struct err *e)
 	crypt_sha256(hash, b.p, b.len);
 	template_hex(hex, hash);
 	if (strcmp(hex, digest) != 0)
-		return err_set(e, -EBADMSG, ERR_CORRUPT,
-			       "template %s: description has digest %s; build it again",
-			       digest, hex);
+		return err_set(
+			e, -EBADMSG, ERR_CORRUPT,
+			"template %s: description has digest %s; build it again",
+			digest, hex);
 	return 0;
 }
 

@@ -214,9 +214,8 @@ static void agent_prepare_on_loop(void *ctx)
 		base_random(renew.seed, sizeof(renew.seed));
 		renew.generation = (struct agent_generation){
 			.number = s->generation,
-			.flags = s->flags & WIRE_START_FORK ?
-					 AGENT_GENERATION_FORK :
-					 0,
+			.flags = s->flags & WIRE_START_FORK ? AGENT_GENERATION_FORK
+							    : 0,
 			.session = c->session,
 			.hostname = s->hostname,
 			.machine_id = s->machine_id,
@@ -231,11 +230,9 @@ static void agent_prepare_on_loop(void *ctx)
 int agent_prepare(struct agent *a, const struct wire_start *start,
 		  const char *session, bool clean, struct err *e)
 {
-	struct prepare_call c = { .a = a,
-				  .start = start,
-				  .session = session,
-				  .clean = clean,
-				  .e = e };
+	struct prepare_call c = {
+		.a = a, .start = start, .session = session, .clean = clean, .e = e
+	};
 
 	a->renewed = start->flags & WIRE_START_BOOT;
 	loop_call(a->loop, agent_prepare_on_loop, &c);
@@ -274,8 +271,7 @@ int agent_wait_up(struct agent *a, int timeout_ms, struct wire_started *ret,
 		r = 0;
 	} else if (a->hello && a->renewed) {
 		r = err_set(e, a->renew.ret, ERR_INTERNAL,
-			    "guest did not renew itself: %s",
-			    a->renew.err.msg);
+			    "guest did not renew itself: %s", a->renew.err.msg);
 	} else if (a->broken) {
 		r = err_set(e, -EPIPE, ERR_INTERNAL, "guest agent: %s",
 			    a->err.msg);
@@ -346,8 +342,7 @@ static void agent_release_on_loop(void *ctx)
 	clock_gettime(CLOCK_REALTIME, &now);
 	agent_link_settime(a->link, now.tv_sec * 1000000000ll + now.tv_nsec, 0,
 			   RELEASE_TIMEOUT_MS, agent_ignore, NULL, &e);
-	agent_link_unquiesce(a->link, RELEASE_TIMEOUT_MS, agent_ignore, NULL,
-			     &e);
+	agent_link_unquiesce(a->link, RELEASE_TIMEOUT_MS, agent_ignore, NULL, &e);
 	agent_poke(a);
 }
 

@@ -139,10 +139,9 @@ static int capture_feed_live(struct capture *c, struct err *e)
 	while ((n = guestmem_gather(vm->mem, vm->bits, &cursor, LIVE_BATCH,
 				    vm->staging_pages, vm->staging, e)) > 0) {
 		for (int i = 0; i < n; i++) {
-			int r = packer_page(vm->packer, PAGE_MEMORY,
-					    vm->staging_pages[i],
-					    vm->staging + (size_t)i * CRYO_PAGE,
-					    e);
+			int r = packer_page(
+				vm->packer, PAGE_MEMORY, vm->staging_pages[i],
+				vm->staging + (size_t)i * CRYO_PAGE, e);
 
 			if (r < 0)
 				return r;
@@ -325,10 +324,9 @@ static void capture_report_on_loop(void *ctx)
 static void capture_report_skipped(struct vm *vm, const struct wire_capture *o,
 				   const char *why)
 {
-	struct report_call r = { .vm = vm,
-				 .kind = o->kind,
-				 .ticket = o->ticket,
-				 .why = why };
+	struct report_call r = {
+		.vm = vm, .kind = o->kind, .ticket = o->ticket, .why = why
+	};
 
 	log_info("event=capture_skipped session=%s why=\"%s\"",
 		 vm->setup.session, why);

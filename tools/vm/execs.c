@@ -26,11 +26,11 @@ struct exec {
 	struct execs *all;
 	char tag[ID_LEN + 1];
 	struct transcript *transcript; /* NULL: none attached yet */
-	uint64_t from[3];	       /* by agent stream: this epoch's start */
-	uint64_t end[3];	       /* seen of the stream, stored or not */
-	bool missed;   /* output came that could not be stored */
-	bool full;     /* the transcript's limit is reached */
-	bool noisy;    /* a note to the daemon is due */
+	uint64_t from[3]; /* by agent stream: this epoch's start */
+	uint64_t end[3]; /* seen of the stream, stored or not */
+	bool missed; /* output came that could not be stored */
+	bool full; /* the transcript's limit is reached */
+	bool noisy; /* a note to the daemon is due */
 	bool exited, reporting;
 	bool told; /* the last HELLO had it */
 	struct wire_exited exit;
@@ -128,11 +128,10 @@ static void exec_remove(struct execs *x, struct exec *t)
 
 static uint64_t exec_end(const struct exec *t, enum agent_stream s)
 {
-	return t->transcript ?
-		       transcript_end(t->transcript,
-				      s == AGENT_STDOUT ? TRANSCRIPT_OUT :
-							  TRANSCRIPT_ERR) :
-		       t->from[s];
+	return t->transcript ? transcript_end(t->transcript,
+					      s == AGENT_STDOUT ? TRANSCRIPT_OUT
+								: TRANSCRIPT_ERR)
+			     : t->from[s];
 }
 
 /* It has ended and the guest will say no more of it. */
@@ -170,9 +169,9 @@ void execs_hello(struct execs *x, const struct agent_hello *h)
 	}
 	for (struct exec *t = x->first; t; t = t->next)
 		if (!t->told && !t->starting && !t->exited)
-			exec_end_without(t, &(struct wire_exited){
-						    .code = EXEC_CODE_LOST,
-						    .lost = 1 });
+			exec_end_without(
+				t, &(struct wire_exited){ .code = EXEC_CODE_LOST,
+							  .lost = 1 });
 	execs_report(x);
 }
 
@@ -247,8 +246,8 @@ void execs_out(struct execs *x, const struct agent_out *o)
 {
 	struct exec *t = exec_find(x, o->tag);
 	enum agent_stream s = o->stream;
-	enum transcript_stream ts =
-		s == AGENT_STDOUT ? TRANSCRIPT_OUT : TRANSCRIPT_ERR;
+	enum transcript_stream ts = s == AGENT_STDOUT ? TRANSCRIPT_OUT
+						      : TRANSCRIPT_ERR;
 	struct err e;
 	int r;
 
@@ -265,8 +264,7 @@ void execs_out(struct execs *x, const struct agent_out *o)
 		/* behind a piece that is missed already: the reset brings it */
 		if (!t->missed)
 			log_warn("event=transcript_failed exec=%s why=\"%s\"",
-				 t->tag,
-				 (err_sys(&e, -r, "append"), e.msg));
+				 t->tag, (err_sys(&e, -r, "append"), e.msg));
 		t->missed = true;
 		execs_retry_later(x);
 		return;
@@ -484,8 +482,7 @@ struct signal_call {
 	struct link_from to;
 };
 
-static void execs_signalled(void *ctx, int ret,
-			    const struct agent_msg *m UNUSED,
+static void execs_signalled(void *ctx, int ret, const struct agent_msg *m UNUSED,
 			    const struct err *e)
 {
 	struct signal_call *c = ctx;

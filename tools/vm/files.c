@@ -49,8 +49,7 @@ static void files_tag(char ret[ID_LEN + 1], uint64_t handle)
 }
 
 static int files_shape(struct agent_msg *m, const struct wire_file *q,
-		       const char *path, struct agent_bytes data,
-		       const char *tag)
+		       const char *path, struct agent_bytes data, const char *tag)
 {
 	switch ((enum wire_file_op)q->op) {
 	case WIRE_FILE_STAT:
@@ -85,8 +84,8 @@ static int files_shape(struct agent_msg *m, const struct wire_file *q,
 		return 0;
 	case WIRE_FILE_ABORT:
 		m->type = AGENT_FILE_ABORT;
-		m->file_abort = (struct agent_file_abort){ .tag = tag,
-							   .path = path };
+		m->file_abort =
+			(struct agent_file_abort){ .tag = tag, .path = path };
 		return 0;
 	case WIRE_FILE_MKDIR:
 		m->type = AGENT_FILE_MKDIR;

@@ -115,20 +115,17 @@ void link_greet(struct link *k, struct link_from to, const void *fixed,
 	k->ops->up(k->ctx);
 }
 
-void link_note(struct link *k, enum wire_type type, const void *fixed,
-	       size_t len)
+void link_note(struct link *k, enum wire_type type, const void *fixed, size_t len)
 {
 	pthread_mutex_lock(&k->lock);
 	if (k->up)
-		wire_send(k->fd, type, 0, false, 0, fixed, len, NULL, 0, NULL,
-			  0);
+		wire_send(k->fd, type, 0, false, 0, fixed, len, NULL, 0, NULL, 0);
 	pthread_mutex_unlock(&k->lock);
 }
 
 /* With the lock held. */
 static void link_put_question(struct link *k, struct question *q,
-			      enum wire_type type, const void *fixed,
-			      size_t len)
+			      enum wire_type type, const void *fixed, size_t len)
 {
 	PRE(len <= sizeof(q->fixed));
 	q->type = type;
@@ -190,10 +187,9 @@ int link_ask(struct link *k, enum wire_type type, const void *fixed, size_t len,
 	pthread_mutex_lock(&k->lock);
 	link_put_question(k, &q, type, fixed, len);
 	while (!q.done && r != ETIMEDOUT)
-		r = timeout_ms < 0 ?
-			    pthread_cond_wait(&k->answered, &k->lock) :
-			    pthread_cond_timedwait(&k->answered, &k->lock,
-						   &until);
+		r = timeout_ms < 0 ? pthread_cond_wait(&k->answered, &k->lock)
+				   : pthread_cond_timedwait(&k->answered,
+							    &k->lock, &until);
 	link_unlink(k, &q);
 	pthread_mutex_unlock(&k->lock);
 	if (!q.done)
@@ -235,9 +231,13 @@ static void link_fill_answer(struct question *q, struct wire_msg *m)
 	q->done = true;
 }
 
+/*
+ * A question that a thread waits with lies on that thread's stack: it is gone
+ * as soon as the lock is let go.
+ */
 static void link_answer(struct link *k, struct wire_msg *m)
 {
-	struct question *q;
+	struct question *q, *mine = NULL;
 
 	pthread_mutex_lock(&k->lock);
 	for (q = k->questions; q; q = q->next)
@@ -248,11 +248,12 @@ static void link_answer(struct link *k, struct wire_msg *m)
 		pthread_cond_broadcast(&k->answered);
 	} else if (q) {
 		link_unlink(k, q);
+		mine = q;
 	}
 	pthread_mutex_unlock(&k->lock);
-	if (q && !q->waits) {
-		q->fn(q->ctx, m);
-		free(q);
+	if (mine) {
+		mine->fn(mine->ctx, m);
+		free(mine);
 	}
 }
 

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include "core/log.h"
 #include "snapshotter/restore.h"
 
 #define LOAD_THREADS 2
@@ -44,8 +45,25 @@ bool load_maps_base(void *ctx, uint32_t block)
 	return image_disk_loc(vm->image, block) != LOC_BASE;
 }
 
-static int load_memfd(const char *name, uint64_t len, int *ret_fd,
-		      struct err *e)
+void load_open_packs(struct vm *vm)
+{
+	uint32_t nr = packset_count(vm->packs);
+	SCOPED_FREE bool *used = base_alloc((nr + 1) * sizeof(*used));
+	struct err e;
+
+	for (uint32_t i = 0; i < image_pages(vm->image, PAGE_DISK); i++) {
+		uint64_t loc = image_disk_loc(vm->image, i);
+
+		if (loc != LOC_BASE && loc != LOC_ZERO)
+			used[loc_pack(loc)] = true;
+	}
+	for (uint32_t i = 0; i < nr; i++)
+		if (used[i] && packset_open(vm->packs, i, &e) < 0)
+			log_warn("event=pack_not_open session=%s why=\"%s\"",
+				 vm->setup.session, e.msg);
+}
+
+static int load_memfd(const char *name, uint64_t len, int *ret_fd, struct err *e)
 {
 	SCOPED_FD int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -76,11 +94,12 @@ static int load_check_sizes(const struct vm *vm, const struct manifest *m,
 
 	if (pages != load_ram_len(vm) / CRYO_PAGE ||
 	    manifest_pages(m, PAGE_DISK) != vm->setup.disk_blocks)
-		return err_set(e, -EINVAL, ERR_MISMATCH,
-			       "point has %u pages of memory and %u blocks of disk, the session has %llu and %u",
-			       pages, manifest_pages(m, PAGE_DISK),
-			       (unsigned long long)(load_ram_len(vm) / CRYO_PAGE),
-			       vm->setup.disk_blocks);
+		return err_set(
+			e, -EINVAL, ERR_MISMATCH,
+			"point has %u pages of memory and %u blocks of disk, the session has %llu and %u",
+			pages, manifest_pages(m, PAGE_DISK),
+			(unsigned long long)(load_ram_len(vm) / CRYO_PAGE),
+			vm->setup.disk_blocks);
 	return 0;
 }
 
@@ -163,8 +182,7 @@ void load_point(struct vm *vm, struct job *j)
 
 	memcpy(&q, j->body, sizeof(q));
 	if (vm->phase != WIRE_PHASE_SETUP)
-		r = err_set(&e, -EINVAL, ERR_INTERNAL,
-			    "LOAD in the wrong phase");
+		r = err_set(&e, -EINVAL, ERR_INTERNAL, "LOAD in the wrong phase");
 	else
 		r = load_memfd("cryo-ram", load_ram_len(vm), &vm->ram_fd, &e);
 	if (r == 0)

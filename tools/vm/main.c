@@ -16,9 +16,8 @@
 #include "snapshotter/ring.h"
 #include "tools/vm/vm.h"
 
-static int main_supply_pack(void *ctx, const uint8_t id[PACK_ID_LEN],
-			    int *ret_fd, uint8_t ret_key[CRYPT_KEY_LEN],
-			    struct err *e)
+static int main_supply_pack(void *ctx, const uint8_t id[PACK_ID_LEN], int *ret_fd,
+			    uint8_t ret_key[CRYPT_KEY_LEN], struct err *e)
 {
 	struct vm *vm = ctx;
 	struct wire_pack_id q;
@@ -51,8 +50,7 @@ static void main_hello(struct vm *vm, struct wire_msg *m)
 		   s.nr_execs * sizeof(states[0]));
 }
 
-static const char *main_setup_complaint(const struct vm *vm,
-					struct wire_setup *s)
+static const char *main_setup_complaint(const struct vm *vm, struct wire_setup *s)
 {
 	if (vm->phase != WIRE_PHASE_NEW)
 		return "SETUP comes once";

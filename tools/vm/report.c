@@ -58,8 +58,7 @@ static void report_answered(void *ctx, struct wire_msg *m)
 	if (!m)
 		return; /* the daemon went; it hears it when it is back */
 	if (report_later(m->status)) {
-		loop_arm(vm->loop, &vm->report_timer, RETRY_NS, report_retry,
-			 vm);
+		loop_arm(vm->loop, &vm->report_timer, RETRY_NS, report_retry, vm);
 		return;
 	}
 	if (m->status < 0)
@@ -113,8 +112,7 @@ void report_captured(struct vm *vm, const struct wire_captured *c)
 		roll_stop(vm);
 }
 
-void report_skipped(struct vm *vm, uint32_t kind, uint64_t ticket,
-		    const char *why)
+void report_skipped(struct vm *vm, uint32_t kind, uint64_t ticket, const char *why)
 {
 	struct report *r;
 

@@ -51,8 +51,7 @@ static void roll_token(void *ctx, struct wire_msg *m)
 	if (vm->phase == WIRE_PHASE_RUNNING)
 		roll_go(vm);
 	else if (m)
-		report_skipped(vm, POINT_ROLLING, 0,
-			       "the machine does not run");
+		report_skipped(vm, POINT_ROLLING, 0, "the machine does not run");
 }
 
 static void roll_due(void *ctx)

@@ -163,9 +163,8 @@ static void start_running_on_loop(void *ctx)
 
 /* --- start --------------------------------------------------------------------- */
 
-static int start_devices(struct vm *vm, struct job *j,
-			 const struct wire_start *q, struct wire_started *ret,
-			 struct err *e)
+static int start_devices(struct vm *vm, struct job *j, const struct wire_start *q,
+			 struct wire_started *ret, struct err *e)
 {
 	int64_t since = loop_now_ns();
 	int r = 0;
@@ -176,8 +175,8 @@ static int start_devices(struct vm *vm, struct job *j,
 	ret->load_us = (loop_now_ns() - since) / 1000;
 	if (r < 0)
 		return r;
-	vm->agent = agent_new(vm->loop, job_take_fd(j, WIRE_START_AGENT),
-			      vm->execs);
+	vm->agent =
+		agent_new(vm->loop, job_take_fd(j, WIRE_START_AGENT), vm->execs);
 	r = agent_prepare(vm->agent, q, vm->setup.session,
 			  q->flags & WIRE_START_CLEAN, e);
 	return r == 0 ? qmp_vm_cont(vm->qmp, QMP_CALL_MS, e) : r;
@@ -232,8 +231,7 @@ static int start_all(struct vm *vm, struct job *j, const struct wire_start *q,
 	if (r < 0)
 		return r;
 	/* the loop may have seen the VMM's end meanwhile: that stays */
-	if (!atomic_compare_exchange_strong(&vm->phase, &was,
-					    WIRE_PHASE_RUNNING))
+	if (!atomic_compare_exchange_strong(&vm->phase, &was, WIRE_PHASE_RUNNING))
 		return err_set(e, -EPIPE, ERR_INTERNAL,
 			       "the virtual machine monitor ended");
 	buf_done(&vm->device);
@@ -256,19 +254,18 @@ void start_machine(struct vm *vm, struct job *j)
 		return;
 	}
 	log_info("event=started session=%s epoch=%u tracking=%s load_us=%lld renew_us=%lld",
-		 vm->setup.session, vm->setup.epoch,
-		 dirty_method_name(vm->dirty), (long long)started.load_us,
-		 (long long)started.renew_us);
+		 vm->setup.session, vm->setup.epoch, dirty_method_name(vm->dirty),
+		 (long long)started.load_us, (long long)started.renew_us);
 	start_answer(vm, j, &started);
 	loop_post(vm->loop, start_running_on_loop, vm);
+	load_open_packs(vm);
 	if (vm->setup.flags & WIRE_KEEP_ROLLING)
 		capture_refill(vm);
 }
 
 /* --- pause, continue, heal ------------------------------------------------------- */
 
-static void start_done(struct vm *vm, struct job *j, int r,
-		       const struct err *e)
+static void start_done(struct vm *vm, struct job *j, int r, const struct err *e)
 {
 	if (r < 0)
 		link_reply_err(vm->link, j->from, r, e);

@@ -111,6 +111,11 @@ void capture_refill(struct vm *vm);
 /* Content of a block below the overlay (disk_ops.read_base, maps_base). */
 int load_read_base(void *ctx, uint32_t block, void *page);
 bool load_maps_base(void *ctx, uint32_t block);
+/*
+ * Opens the packs that the guest may read blocks from, so that its disk works
+ * on while the daemon is away (worker).
+ */
+void load_open_packs(struct vm *vm);
 
 /* --- rolling captures (loop) ---------------------------------------------- */
 
