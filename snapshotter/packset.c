@@ -228,6 +228,13 @@ static int get_open(struct packset *ps, uint32_t index, struct pack **ret,
 	return r;
 }
 
+int packset_open(struct packset *ps, uint32_t index, struct err *e)
+{
+	struct pack *pack;
+
+	return get_open(ps, index, &pack, e);
+}
+
 const char *packset_where(struct packset *ps, uint64_t loc,
 			  char buf[PACKSET_WHERE_LEN])
 {

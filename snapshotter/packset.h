@@ -37,6 +37,12 @@ uint32_t packset_count(struct packset *ps);
 int packset_put(struct packset *ps, const uint8_t id[PACK_ID_LEN], int fd,
 		const uint8_t key[CRYPT_KEY_LEN], struct err *e);
 
+/*
+ * Has the pack open from now on, so that reading it doesn't depend any more on
+ * who supplies packs being there. Errors are those of the supplier.
+ */
+int packset_open(struct packset *ps, uint32_t index, struct err *e);
+
 /* Reads raw bytes; short only at the end of the file. Opens the pack. */
 int packset_pread(struct packset *ps, uint32_t index, void *p, size_t len,
 		  uint64_t off, size_t *ret_len, struct err *e);

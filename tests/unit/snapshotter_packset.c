@@ -154,6 +154,28 @@ static void test_files(const uint64_t *at)
 	packset_free(ps);
 }
 
+/* What is open stays readable when nobody supplies packs any more. */
+static void test_open(const uint64_t *at)
+{
+	struct packset *ps = packset_new(&disk.io, packs_supply, &packs);
+	struct packset_reader *rd = packset_reader_new(ps);
+	uint8_t nobody[PACK_ID_LEN] = { 2 };
+	uint32_t index, other;
+
+	packset_index(ps, packs.p[0].id, &index, &e);
+	packset_index(ps, nobody, &other, &e);
+	packs.supplied = 0;
+	is_int(packset_open(ps, index, &e), 0, "a pack is opened ahead");
+	is_int(packs.supplied, 1, "by asking for it");
+	is_int(packset_open(ps, other, &e), -ENOENT, "one that nobody has");
+	packs.supplied = 0;
+	ok(page_is(rd, loc_make(index, at[5], 2), 23), "it is read");
+	is_int(packset_open(ps, index, &e), 0, "opened again");
+	is_int(packs.supplied, 0, "without asking");
+	packset_reader_free(rd);
+	packset_free(ps);
+}
+
 struct thread {
 	struct packset *ps;
 	const uint64_t *at;
@@ -213,6 +235,7 @@ int main(void)
 	ok(!memcmp(at, same, sizeof(at)), "two packs alike");
 	test_pages(at);
 	test_files(at);
+	test_open(at);
 	test_threads(at);
 	packs_done(&packs);
 	return tap_done();
