@@ -18,6 +18,7 @@ static const uint8_t key[32] = { 1 };
 static void read_all(int fd)
 {
 	struct transcript_reader *r;
+	static volatile unsigned sum;
 	struct transcript_piece p;
 	uint64_t end[3];
 	struct err e;
@@ -33,7 +34,8 @@ static void read_all(int fd)
 		POST(p.offset == end[p.stream]);
 		POST(p.offset + p.len > p.offset);
 		end[p.stream] += p.len;
-		POST(p.p[p.len - 1] < 256); /* readable to its end */
+		for (size_t i = 0; i < p.len; i++)
+			sum += p.p[i]; /* readable to its end */
 	}
 	POST(rc == 1 || rc == -EBADMSG);
 	transcript_reader_free(r);
