@@ -124,28 +124,41 @@ static int template_hash_file(const char *path, char ret[DIGEST_TEXT_LEN + 1],
 	return n < 0 ? err_sys(e, errno, "read %s", path) : 0;
 }
 
+/* Where the file lies that member `key` names. */
+static int template_file(const struct host *h, const char *digest,
+			 const json_t *o, const char *key, char ret[PATH_MAX],
+			 struct err *e)
+{
+	const char *file;
+	int r = json_get_str(o, key, &file, e);
+
+	if (r < 0)
+		return r;
+	if (!file[0] || file[0] == '.' || strchr(file, '/') ||
+	    strlen(file) > NAME_MAX)
+		return err_set(e, -EBADMSG, ERR_CORRUPT,
+			       "template %s: bad name of its %s", digest, key);
+	template_path(h, digest, file, ret);
+	return 0;
+}
+
 /* The file that member `key` names has the digest of member `key`_sha256. */
 static int template_check_file(const struct host *h, const char *digest,
 			       const json_t *o, const char *key, struct err *e)
 {
 	char path[PATH_MAX], hex[DIGEST_TEXT_LEN + 1], member[32];
-	const char *file, *want;
-	int r = json_get_str(o, key, &file, e);
+	const char *want;
+	int r = template_file(h, digest, o, key, path, e);
 
 	snprintf(member, sizeof(member), "%s_sha256", key);
 	if (r == 0)
 		r = json_get_str(o, member, &want, e);
-	if (r == 0 && (strchr(file, '/') || file[0] == '.'))
-		r = err_set(e, -EBADMSG, ERR_CORRUPT,
-			    "template %s: bad file name", digest);
-	if (r < 0)
-		return r;
-	template_path(h, digest, file, path);
-	r = template_hash_file(path, hex, e);
+	if (r == 0)
+		r = template_hash_file(path, hex, e);
 	if (r == 0 && strcmp(hex, want) != 0)
 		r = err_set(e, -EBADMSG, ERR_CORRUPT,
-			    "template %s: %s is damaged; build it again",
-			    digest, file);
+			    "template %s: its %s is damaged; build it again",
+			    digest, key);
 	return r;
 }
 
@@ -190,12 +203,10 @@ static int template_open_file(const struct host *h, const char *digest,
 			      struct err *e)
 {
 	char path[PATH_MAX];
-	const char *file;
-	int r = json_get_str(o, key, &file, e);
+	int r = template_file(h, digest, o, key, path, e);
 
 	if (r < 0)
 		return r;
-	template_path(h, digest, file, path);
 	*ret_fd = open(path, O_RDONLY | O_CLOEXEC);
 	return *ret_fd < 0 ? err_sys(e, errno, "open %s", path) : 0;
 }
