@@ -455,6 +455,16 @@ int daemon_start(struct daemon *d, const struct daemon_options *o, struct err *e
 	return r == 0 ? daemon_door(d, e) : r;
 }
 
+void daemon_tick(struct daemon *d)
+{
+	struct err e;
+
+	keys_expire(d->keys);
+	/* given back when the disk was full; taken again when it isn't */
+	if (datadir_ballast_ensure(d->opt.data, DATADIR_BALLAST, &e) < 0)
+		log_warn("event=no_ballast why=\"%s\"", e.msg);
+}
+
 void daemon_stop(struct daemon *d)
 {
 	api_stop(d->api);

@@ -44,6 +44,8 @@ struct daemon {
 
 /* Everything up to serving; on failure e says what to do. */
 int daemon_start(struct daemon *d, const struct daemon_options *o, struct err *e);
+/* Every few seconds: forgets keys, puts the ballast back. */
+void daemon_tick(struct daemon *d);
 /* Ends in order; sandboxes go on. Also after a failed start. */
 void daemon_stop(struct daemon *d);
 

@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "tools/cryod/daemon.h"
 
-#define EXPIRE_MS 10000
+#define TICK_MS 10000
 
 static const char usage[] =
 	"usage: cryod [options]     (started by `cryo up` through cryo-helper)\n"
@@ -72,11 +72,11 @@ static void main_serve(struct daemon *d, int signal_fd)
 	};
 
 	for (;;) {
-		int n = poll(p, 2, EXPIRE_MS);
+		int n = poll(p, 2, TICK_MS);
 
 		if (n < 0 && errno != EINTR)
 			return;
-		keys_expire(d->keys);
+		daemon_tick(d);
 		if (n > 0 && p[0].revents) {
 			log_info("event=stopping why=signal");
 			return;
