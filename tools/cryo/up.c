@@ -86,11 +86,18 @@ static int up_check(const struct up_opts *o, struct err *e)
 	return r;
 }
 
+/*
+ * In the child. A node that nobody holds any more could be neither stopped nor
+ * started again: the helper is told to stop when we end, however we end.
+ */
 static void up_exec(const char *helper, const struct up_opts *o,
-		    const char *data, const sigset_t *old)
+		    const char *data, pid_t up, const sigset_t *old)
 {
 	const char *argv[UP_ARGS_MAX];
 	int n = 0;
+
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != up)
+		_exit(127);
 
 	argv[n++] = helper;
 	argv[n++] = "--data";
@@ -225,6 +232,7 @@ static int up_run(struct cryo *x, const void *opts, struct err *e)
 	SCOPED_CLIENT struct client *client = NULL;
 	struct up u = { .data = data };
 	sigset_t set, old;
+	pid_t up = getpid();
 	int r = up_check(opts, e);
 
 	if (r == 0)
@@ -243,7 +251,7 @@ static int up_run(struct cryo *x, const void *opts, struct err *e)
 	if (u.helper < 0)
 		return err_sys(e, errno, "starting a process");
 	if (u.helper == 0)
-		up_exec(helper, opts, data, &old);
+		up_exec(helper, opts, data, up, &old);
 	u.client = client;
 	return up_watch(&u, &set, e);
 }
