@@ -187,6 +187,8 @@ enum wire_start_fd {
 #define WIRE_START_CLEAN \
 	4u /* the agent was quiet: no half frame is in its channel */
 
+#define WIRE_START_FORENSIC 8u /* go on even if the agent stays silent */
+
 struct wire_start {
 	uint32_t flags;
 	uint32_t generation;
@@ -202,6 +204,8 @@ struct wire_start {
 struct wire_started {
 	uint32_t renewed;
 	uint32_t nr_execs; /* a tail of wire_exec_state follows */
+	uint32_t silent; /* WIRE_START_FORENSIC, and the agent was */
+	uint32_t reserved;
 	int64_t clock_jump_ns;
 	int64_t load_us, renew_us; /* device state; orders until answered */
 };

@@ -417,6 +417,8 @@ static int start_go(struct start *t, int pair[PAIRS][2],
 		w.flags |= WIRE_START_BOOT;
 	if (t->fx->fork)
 		w.flags |= WIRE_START_FORK;
+	if (t->fx->forensic)
+		w.flags |= WIRE_START_FORENSIC;
 	if (t->fx->kind == EFFECT_BOOT || !t->fx->base.unquiesced)
 		w.flags |= WIRE_START_CLEAN;
 	start_identity(t, &w);
@@ -555,6 +557,7 @@ static void start_report(struct start *t, const struct hub_reply *reply,
 	size_t max;
 
 	memcpy(&w, reply->body, sizeof(w));
+	c->agent = !w.silent;
 	max = (reply->len - sizeof(w)) / sizeof(struct wire_exec_state);
 	max = MIN(max, (size_t)EXEC_HELLO_MAX);
 	start_put_hello(c, reply->body + sizeof(w),

@@ -107,6 +107,31 @@ static void test_images(void)
 	world_end();
 }
 
+/* A start by force: the guest may be silent, and the report says so. */
+static void test_forensic(void)
+{
+	struct effect *fx;
+	struct command *c;
+
+	world_begin();
+	base_strcpy(w.pack_owner, sizeof(w.pack_owner), P);
+	fx = effect_of(EFFECT_RESTORE, P, 2, OP);
+	base_strcpy(fx->base.session, sizeof(fx->base.session), P);
+	base_strcpy(fx->base.id, sizeof(fx->base.id), POINT);
+	fx->forensic = true;
+	give(fx);
+	c = got(COMMAND_STARTED);
+	ok(vm_of(P)->start_flags & WIRE_START_FORENSIC, "cryo-vm is told");
+	ok(!c->agent, "the start is marked: no agent answered");
+	is_int(json_array_size(json_object_get(c->info, "what")), 0,
+	       "and nothing was renewed");
+	give_restore(B, 1, P, POINT);
+	c = got(COMMAND_STARTED);
+	ok(!(vm_of(B)->start_flags & WIRE_START_FORENSIC) && c->agent,
+	   "others wait for the agent");
+	world_end();
+}
+
 /* A cryo-vm of another build gives an image that could change later. */
 static void test_bad_image(void)
 {
@@ -641,6 +666,7 @@ int main(void)
 
 	test_boot();
 	test_images();
+	test_forensic();
 	test_bad_image();
 	test_failures();
 	test_pause();

@@ -42,6 +42,7 @@ struct fake_vm {
 	uint32_t nr_exec;
 	uint32_t packs; /* that a point loaded here uses */
 	bool bad_image; /* give one that is not sealed */
+	uint32_t start_flags; /* of the last START */
 	/* a report that goes out right behind each HELLO until answered */
 	struct wire_captured report;
 	bool has_report;
@@ -141,7 +142,14 @@ static void vm_started(struct fake_vm *v, const struct wire_msg *m)
 {
 	struct wire_started s = { .renewed = WIRE_RENEWED_RNG,
 				  .nr_execs = v->nr_exec };
+	struct wire_start q;
 
+	wire_body(m, &q, sizeof(q));
+	v->start_flags = q.flags;
+	if (q.flags & WIRE_START_FORENSIC) { /* as if the agent were dead */
+		s.renewed = 0;
+		s.silent = 1;
+	}
 	v->phase = WIRE_PHASE_RUNNING;
 	vm_reply(v, m, 0, &s, sizeof(s), v->exec,
 		 v->nr_exec * sizeof(v->exec[0]), NULL, 0);

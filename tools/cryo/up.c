@@ -22,12 +22,12 @@
 
 #define READY_STEP_MS 100
 #define READY_MS 60000
-#define UP_ARGS_MAX 16
+#define UP_ARGS_MAX 20
 
 struct up_opts {
 	const char *listen;
 	bool insecure_plain, no_cgroup;
-	const char *restart, *accel;
+	const char *restart, *accel, *provider_key;
 };
 
 static const struct args_opt up_options[] = {
@@ -44,6 +44,11 @@ static const struct args_opt up_options[] = {
 	  .kind = ARGS_FLAG,
 	  .help = "run without memory limits where there are none",
 	  .at = offsetof(struct up_opts, no_cgroup) },
+	{ .name = "provider-key",
+	  .kind = ARGS_TEXT,
+	  .value = "FILE",
+	  .help = "the key of all keys; default: in the data folder",
+	  .at = offsetof(struct up_opts, provider_key) },
 	{ .name = "accel",
 	  .kind = ARGS_TEXT,
 	  .value = "auto|kvm|tcg",
@@ -112,6 +117,10 @@ static void up_exec(const char *helper, const struct up_opts *o,
 	if (o->listen) {
 		argv[n++] = "--listen";
 		argv[n++] = o->listen;
+	}
+	if (o->provider_key) {
+		argv[n++] = "--provider-key";
+		argv[n++] = o->provider_key;
 	}
 	if (o->accel) {
 		argv[n++] = "--accel";

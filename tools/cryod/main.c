@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 
 #include "core/log.h"
@@ -99,6 +100,8 @@ int main(int argc, char **argv)
 
 	if (r)
 		return r - 1;
+	/* started by a descriptor, whose number older kernels make the name */
+	prctl(PR_SET_NAME, "cryod");
 	log_init("cryod", LOG_LEVEL_INFO);
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&set);
