@@ -115,9 +115,7 @@ static void test_forensic(void)
 
 	world_begin();
 	base_strcpy(w.pack_owner, sizeof(w.pack_owner), P);
-	fx = effect_of(EFFECT_RESTORE, P, 2, OP);
-	base_strcpy(fx->base.session, sizeof(fx->base.session), P);
-	base_strcpy(fx->base.id, sizeof(fx->base.id), POINT);
+	fx = restore_of(P, 2, P, POINT);
 	fx->forensic = true;
 	give(fx);
 	c = got(COMMAND_STARTED);

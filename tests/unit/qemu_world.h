@@ -818,8 +818,8 @@ static void give_kind(enum effect_kind kind, const char *session, uint64_t epoch
 }
 
 /* A point of `base` that this host can start from. */
-static void give_restore(const char *session, uint64_t epoch, const char *base,
-			 const char *point)
+static struct effect *restore_of(const char *session, uint64_t epoch,
+				 const char *base, const char *point)
 {
 	struct effect *fx = effect_of(EFFECT_RESTORE, session, epoch,
 				      "o0000000000000000001");
@@ -829,7 +829,13 @@ static void give_restore(const char *session, uint64_t epoch, const char *base,
 	base_strcpy(fx->base.id, sizeof(fx->base.id), point);
 	fx->fork = strcmp(session, base) != 0;
 	qemu_compat(w.q, &fx->spec, kernel, fx->base.compat);
-	give(fx);
+	return fx;
+}
+
+static void give_restore(const char *session, uint64_t epoch, const char *base,
+			 const char *point)
+{
+	give(restore_of(session, epoch, base, point));
 }
 
 #endif
