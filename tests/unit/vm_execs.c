@@ -336,7 +336,7 @@ static void begin(const struct agent_exec_state *x, uint32_t nr)
 /* cryo-vm ends as a process; here its threads do, and its memory stays. */
 static void end(void)
 {
-	static void *kept[64]; /* for LeakSanitizer */
+	static void *volatile kept[64]; /* for LeakSanitizer */
 	static int nr;
 
 	kept[nr++] = link_of_vm;
