@@ -180,9 +180,7 @@ UNIT_TESTS = $(filter-out $(B)/tests/kvm/% $(B)/tests/crash/%,$(TESTS))
 LINTS := $(filter-out tests/lint/lib.sh,$(wildcard tests/lint/*.sh))
 E2E = $(filter $(B)/tests/crash/%,$(TESTS)) \
 	$(filter-out %/lib.sh,$(wildcard tests/e2e/*.sh tests/crash/*.sh))
-# all_firmware runs in the normal tests too, under TCG
-KVM = $(B)/tests/unit/all_firmware $(filter $(B)/tests/kvm/%,$(TESTS)) \
-	$(wildcard tests/kvm/*.sh)
+KVM = $(filter $(B)/tests/kvm/%,$(TESTS)) $(wildcard tests/kvm/*.sh)
 
 all: $(ALL_PROGRAMS) $(ALL_EXTRA) ## build everything into build/
 
