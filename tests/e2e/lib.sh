@@ -9,8 +9,8 @@
 #
 # Each check prints one line of TAP; call them from the script's own shell,
 # not from a pipe or $(...), or they are not counted. Variables that are set
-# here for good: B T CRYO_DATA UP_PID UP_LOG out, and those named tap_*. On
-# the way out, also after a signal or a failed script, every session is
+# here for good: B T CRYO_DATA UP_PID UP_LOG out code, and those named tap_*.
+# On the way out, also after a signal or a failed script, every session is
 # removed, every process that was started is ended by its id, and the folder
 # is deleted (KEEP=1 keeps it and says where). CRYO_BUILD names the build
 # folder.
@@ -162,13 +162,13 @@ wait_for() {
 	shift
 	until "$@" >/dev/null 2>&1; do
 		[ "$(now_ms)" -lt "$wait_end" ] || return 1
-		sleep 0.05
+		sleep 0.1
 	done
 }
 
 # --- processes ----------------------------------------------------------------
 
-# A process is named by id and start time, so that an id that was given to
+# A process is known by id and start time, so that an id that was given to
 # somebody else is never signalled.
 proc_start() { # PID
 	sed 's/^.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
@@ -318,6 +318,84 @@ at_least_points() { # ID NUMBER
 # events ID TYPE: the data of the session's events of that type, one a line
 events() {
 	cryo events --json "$1" | jq -c "select(.type == \"$2\") | .data"
+}
+
+nr_events() { # ID TYPE
+	events "$1" "$2" | wc -l
+}
+
+newest_point() { # ID
+	cryo snapshots -n 1 --json "$1" | jq -r .id
+}
+
+# A time the way `--at` takes it: the host's, now
+now_rfc() {
+	date -u +%Y-%m-%dT%H:%M:%S.%NZ
+}
+
+# api METHOD PATH [BODY [HEADER...]]: over the unix socket; the status is in
+# $code, what it answered in $out
+api() {
+	api_method=$1 api_path=$2
+	shift 2
+	api_body=
+	[ $# = 0 ] || {
+		api_body=$1
+		shift
+	}
+	[ -z "$api_body" ] ||
+		set -- -H 'Content-Type: application/json' --data "$api_body" "$@"
+	code=$(curl -s -m 60 -o "$T/api.out" -w '%{http_code}' \
+		--unix-socket "$CRYO_DATA/run/api.sock" -X "$api_method" "$@" \
+		"http://localhost$api_path")
+	out=$(cat "$T/api.out")
+}
+
+answer() { # FIELD: of what the API answered last
+	printf '%s' "$out" | jq -r "$1"
+}
+
+# --- a program whose state is in memory only -----------------------------------
+
+# counter ID: starts it; prints its exec. A line is "WORD NUMBER": the word
+# is drawn once, the number grows by one.
+counter() {
+	cryo exec --detach "$1" -- sh -c 'w=$(od -An -N4 -tx1 /dev/urandom |
+		tr -d " "); n=0
+		while n=$((n + 1)); do echo $w $n; sleep 0.1; done'
+}
+
+# exec_like ID PATTERN: the running exec whose arguments match
+exec_like() {
+	api GET "/v1/sessions/$1/execs?limit=200"
+	answer "[.items[] | select(.state == \"running\" and
+		(.argv | join(\" \") | test(\"$2\")))][0].id"
+}
+
+count() { # EXEC
+	cryo logs "$1" | tail -n 1 | cut -d ' ' -f 2
+}
+
+word() { # EXEC
+	cryo logs "$1" | tail -n 1 | cut -d ' ' -f 1
+}
+
+counted_past() { # EXEC NUMBER
+	[ "$(count "$1")" -gt "$2" ]
+}
+
+counts_on() { # EXEC
+	counts_from=$(count "$1")
+	wait_for 20 counted_past "$1" "${counts_from:-0}"
+}
+
+# One word, and no number twice or missing
+gapless() { # EXEC
+	cryo logs "$1" | awk '
+	NR == 1 { word = $1; n = $2 - 1 }
+	$1 != word || $2 != n + 1 { print "after", n, "came", $0; bad++ }
+	{ n = $2 }
+	END { exit bad || NR < 2 }'
 }
 
 rm_all() (

@@ -5,11 +5,14 @@
  */
 #include "tools/cryod/sandbox.h"
 
+#include <time.h>
+
 #include "core/backend/loop.h"
 #include "core/rows.h"
 
 #define CALL_MS 40000
 #define STDIN_MS 5000 /* cryo-vm answers within a second */
+#define STDIN_STEP_NS (20 * 1000000l)
 
 struct put {
 	struct sandbox_calls *calls;
@@ -20,28 +23,44 @@ struct put {
 
 /* --- common ------------------------------------------------------------------------ */
 
+static enum session_state sandbox_state(struct sandbox_calls *c,
+					const char *session)
+{
+	enum session_state state = SESSION_NONE;
+	struct session s;
+	struct err e;
+	void *view;
+
+	if (c->views->open(c->views->ctx, &view, &e) < 0)
+		return state;
+	if (rows_session(&(struct reader){ c->views->ops, view }, session, &s,
+			 &e) == 0)
+		state = s.state;
+	c->views->close(view);
+	return state;
+}
+
 static int sandbox_link(struct sandbox_calls *c, const char *session,
 			struct hub_link **ret, struct err *e)
 {
-	struct session s = { 0 };
-	void *view;
-	int r;
-
 	*ret = qemu_link(c->qemu, session);
 	if (*ret)
 		return 0;
-	if (c->views->open(c->views->ctx, &view, e) == 0) {
-		struct reader rd = { c->views->ops, view };
-
-		r = rows_session(&rd, session, &s, e);
-		c->views->close(view);
-		if (r < 0)
-			s.state = SESSION_NONE;
-	}
 	return err_set(
 		e, -ENOTCONN, ERR_CONFLICT,
 		"session %s is %s and has no running sandbox; resume it first",
-		session, session_state_word(s.state));
+		session, session_state_word(sandbox_state(c, session)));
+}
+
+/* A guest that stands still would be waited for in vain. */
+static int sandbox_awake(struct sandbox_calls *c, const char *session,
+			 struct err *e)
+{
+	if (sandbox_state(c, session) != SESSION_PAUSED)
+		return 0;
+	return err_set(e, -ENOTCONN, ERR_CONFLICT,
+		       "session %s is paused and can't answer; resume it first",
+		       session);
 }
 
 /* The guest's errno as the kind of error that a client sees. */
@@ -90,22 +109,43 @@ static int sandbox_output(void *ctx, const char *session UNUSED,
 	return output_read(c->output, exec, at, data, max, timeout_ms, ret, e);
 }
 
-/* The exec's name inside the guest. */
-static int sandbox_tag(struct sandbox_calls *c, const char *exec,
-		       char ret[ID_LEN + 1], struct err *e)
+static int sandbox_exec(struct sandbox_calls *c, const char *exec,
+			struct exec *ret, struct err *e)
 {
-	struct exec x;
 	void *view;
 	int r = c->views->open(c->views->ctx, &view, e);
 
 	if (r == 0) {
 		struct reader rd = { c->views->ops, view };
 
-		r = rows_exec(&rd, exec, &x, e);
+		r = rows_exec(&rd, exec, ret, e);
 		c->views->close(view);
 	}
 	if (r == -ENOENT)
 		return err_set(e, r, ERR_NOT_FOUND, "no exec %s", exec);
+	return r;
+}
+
+static bool sandbox_exec_runs(struct sandbox_calls *c, const char *exec)
+{
+	struct exec x;
+	struct err e;
+	bool runs;
+
+	if (sandbox_exec(c, exec, &x, &e) < 0)
+		return false;
+	runs = x.state == EXEC_RUNNING;
+	exec_done(&x);
+	return runs;
+}
+
+/* The exec's name inside the guest. */
+static int sandbox_tag(struct sandbox_calls *c, const char *exec,
+		       char ret[ID_LEN + 1], struct err *e)
+{
+	struct exec x;
+	int r = sandbox_exec(c, exec, &x, e);
+
 	if (r < 0)
 		return r;
 	memcpy(ret, x.tag, ID_LEN + 1);
@@ -171,12 +211,12 @@ static int stdin_all(struct hub_link *k, const char *tag, uint64_t off,
 	return r;
 }
 
-static int sandbox_stdin_write(void *ctx, const char *session, const char *exec,
-			       uint64_t off, const void *data, size_t len,
-			       bool eof, int timeout_ms, uint64_t *ret_off,
-			       struct err *e)
+/* One attempt; -ENOENT: the sandbox does not know the exec. */
+static int stdin_try(struct sandbox_calls *c, const char *session,
+		     const char *exec, uint64_t off, const void *data,
+		     size_t len, bool eof, int64_t until_ns, uint64_t *ret_off,
+		     struct err *e)
 {
-	struct sandbox_calls *c = ctx;
 	char tag[ID_LEN + 1];
 	struct hub_link *k;
 	int r = sandbox_tag(c, exec, tag, e);
@@ -184,11 +224,37 @@ static int sandbox_stdin_write(void *ctx, const char *session, const char *exec,
 	if (r == 0)
 		r = sandbox_link(c, session, &k, e);
 	if (r < 0)
-		return r;
-	r = stdin_all(k, tag, off, data, len, eof,
-		      loop_now_ns() + timeout_ms * 1000000ll, ret_off, e);
+		return r == -ENOENT ? -EPIPE : r;
+	r = stdin_all(k, tag, off, data, len, eof, until_ns, ret_off, e);
 	hub_unref(k);
 	return r;
+}
+
+/*
+ * An exec is acknowledged before its sandbox hears of it, and its input may
+ * be the quicker one: what the sandbox does not know yet is tried again.
+ */
+static int sandbox_stdin_write(void *ctx, const char *session, const char *exec,
+			       uint64_t off, const void *data, size_t len,
+			       bool eof, int timeout_ms, uint64_t *ret_off,
+			       struct err *e)
+{
+	const struct timespec step = { 0, STDIN_STEP_NS };
+	int64_t until_ns = loop_now_ns() + timeout_ms * 1000000ll;
+	struct sandbox_calls *c = ctx;
+
+	for (;;) {
+		int r = stdin_try(c, session, exec, off, data, len, eof,
+				  until_ns, ret_off, e);
+
+		if (r != -ENOENT)
+			return r;
+		if (!sandbox_exec_runs(c, exec) || loop_now_ns() > until_ns)
+			return err_set(e, -EPIPE, ERR_CONFLICT,
+				       "exec %s does not run; it reads nothing",
+				       exec);
+		nanosleep(&step, NULL);
+	}
 }
 
 /* --- files --------------------------------------------------------------------------- */
@@ -220,8 +286,10 @@ static int sandbox_file_stat(void *ctx, const char *session, const char *path,
 	struct wire_file w = { .op = WIRE_FILE_STAT };
 	struct wire_file_reply f;
 	struct hub_reply reply;
-	int r = file_call(ctx, session, &w, path, NULL, 0, &reply, e);
+	int r = sandbox_awake(ctx, session, e);
 
+	if (r == 0)
+		r = file_call(ctx, session, &w, path, NULL, 0, &reply, e);
 	if (r < 0)
 		return r;
 	memcpy(&f, reply.body, sizeof(f));
@@ -268,34 +336,39 @@ static int sandbox_file_read(void *ctx, const char *session, const char *path,
 	return r;
 }
 
+/* The folders above the file. */
+static int put_folders(struct put *p, struct err *e)
+{
+	struct wire_file w = { .op = WIRE_FILE_MKDIR, .mode = 0755 };
+	struct hub_reply reply;
+	char *slash = strrchr(p->path, '/');
+	int r;
+
+	if (!slash || slash == p->path)
+		return 0;
+	*slash = 0; /* the folder, for a moment */
+	r = file_call(p->calls, p->session, &w, p->path, NULL, 0, &reply, e);
+	*slash = '/';
+	if (r == 0)
+		hub_reply_done(&reply);
+	return r;
+}
+
 static int sandbox_file_begin(void *ctx, const char *session, const char *path,
 			      void **ret_put, struct err *e)
 {
-	struct wire_file w = { .op = WIRE_FILE_MKDIR, .mode = 0755 };
-	struct put *p = base_alloc(sizeof(*p));
-	struct hub_reply reply;
-	char *slash;
-	int r;
+	SCOPED_FREE struct put *p = base_alloc(sizeof(*p));
+	int r = sandbox_awake(ctx, session, e);
 
 	p->calls = ctx;
 	base_strcpy(p->session, sizeof(p->session), session);
 	base_strcpy(p->path, sizeof(p->path), path);
 	base_random(&p->handle, sizeof(p->handle));
-	slash = strrchr(p->path, '/');
-	if (!slash || slash == p->path) {
-		*ret_put = p;
-		return 0;
-	}
-	*slash = 0; /* the folder, for a moment */
-	r = file_call(ctx, session, &w, p->path, NULL, 0, &reply, e);
-	*slash = '/';
-	if (r < 0) {
-		free(p);
-		return r;
-	}
-	hub_reply_done(&reply);
-	*ret_put = p;
-	return 0;
+	if (r == 0)
+		r = put_folders(p, e);
+	if (r == 0)
+		*ret_put = STEAL(p);
+	return r;
 }
 
 static int sandbox_file_write(void *put, uint64_t off, const void *data,

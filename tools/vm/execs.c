@@ -546,7 +546,9 @@ void execs_stdin(struct execs *x, struct wire_msg *m)
 	wire_body(m, &q, sizeof(q));
 	WIRE_TEXT(q.tag);
 	t = exec_find(x, q.tag);
-	if (!t || !x->agent)
+	if (!t)
+		return execs_refuse(x, to, -ENOENT, "the guest has no such exec");
+	if (!x->agent)
 		return execs_refuse(x, to, -EPIPE, "the exec does not run");
 	if (q.offset == UINT64_MAX)
 		q.offset = t->stdin_end;
