@@ -41,6 +41,11 @@ struct effect {
 	struct session_spec spec; /* snapshot_every_ns 0: no rolling points */
 	struct point base; /* RESTORE: the point to start from */
 	bool fork; /* base is another session's: renew identity, grants */
+	/*
+	 * RESTORE: whom it was forked from, or "". May read the base's packs
+	 * as well, also when the base's own session is gone.
+	 */
+	char parent[ID_LEN + 1];
 	bool park; /* BOOT for a park: take no rolling points */
 	bool forensic; /* start even if the agent stays silent */
 	int64_t newest_ns; /* times of new points must be later than this */

@@ -372,6 +372,7 @@ struct effect *decide_start(struct decide *x, const struct session *s,
 	base_strcpy(fx->tenant, sizeof(fx->tenant), s->tenant);
 	base_strcpy(fx->operation, sizeof(fx->operation), operation);
 	base_strcpy(fx->name, sizeof(fx->name), s->name);
+	base_strcpy(fx->parent, sizeof(fx->parent), s->parent);
 	fx->epoch = epoch;
 	fx->spec = s->spec;
 	fx->park = s->park;

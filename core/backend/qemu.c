@@ -296,7 +296,7 @@ void qemu_borrow_end(struct qemu *q, const char *child, uint64_t epoch)
 static bool qemu_is_lent(const struct qemu *q, const char *session)
 {
 	for (const struct borrow *b = q->borrows; b; b = b->next)
-		if (!strcmp(b->parent, session))
+		if (!strcmp(b->lender, session))
 			return true;
 	return false;
 }
@@ -602,6 +602,19 @@ static int qemu_probe(void *ctx, struct err *e)
 	return helper_client_info(q->conf.helper, &info, e);
 }
 
+/* With the lock held. */
+static void qemu_borrow(struct qemu *q, const struct effect *fx,
+			const char *lender)
+{
+	struct borrow *b = base_alloc(sizeof(*b));
+
+	b->epoch = fx->epoch;
+	memcpy(b->child, fx->session, sizeof(b->child));
+	base_strcpy(b->lender, sizeof(b->lender), lender);
+	b->next = q->borrows;
+	q->borrows = b;
+}
+
 static void qemu_start(void *ctx, struct effect *fx)
 {
 	struct qemu *q = ctx;
@@ -609,13 +622,9 @@ static void qemu_start(void *ctx, struct effect *fx)
 	pthread_mutex_lock(&q->lock);
 	if (fx->kind == EFFECT_RESTORE &&
 	    strcmp(fx->base.session, fx->session) != 0) {
-		struct borrow *b = base_alloc(sizeof(*b));
-
-		b->epoch = fx->epoch;
-		memcpy(b->child, fx->session, sizeof(b->child));
-		memcpy(b->parent, fx->base.session, sizeof(b->parent));
-		b->next = q->borrows;
-		q->borrows = b;
+		qemu_borrow(q, fx, fx->base.session);
+		if (fx->parent[0] && strcmp(fx->parent, fx->base.session) != 0)
+			qemu_borrow(q, fx, fx->parent);
 	}
 	qemu_work_put(q, WORK_EFFECT, fx->session, fx->epoch, fx);
 	pthread_mutex_unlock(&q->lock);

@@ -44,7 +44,10 @@ struct qemu_host {
 	/* -ENOENT: the session has no right to it, or it is gone. */
 	int (*pack_open)(void *ctx, const char *session, const uint8_t id[16],
 			 uint8_t ret_key[32], int *ret_fd, struct err *e);
-	/* Lets `session` read these packs of `from` for as long as it lives. */
+	/*
+	 * Lets `session` read these packs of `from` for as long as it lives.
+	 * -ENOENT: it hasn't the right yet, and `from` is gone or has none.
+	 */
 	int (*grant)(void *ctx, const char *session, const char *from,
 		     const uint8_t (*ids)[16], uint32_t nr, struct err *e);
 	/* Makes the transcript's file; its key. -EEXIST: it has records. */

@@ -80,11 +80,14 @@ struct waiting_token {
 	uint64_t call;
 };
 
-/* A fork that starts may read packs of its parent until it has grants. */
+/*
+ * A fork that starts may read packs of its lenders until it has grants: the
+ * base's session, and the one that it was forked from.
+ */
 struct borrow {
 	struct borrow *next;
 	uint64_t epoch; /* of the start */
-	char child[ID_LEN + 1], parent[ID_LEN + 1];
+	char child[ID_LEN + 1], lender[ID_LEN + 1];
 };
 
 struct qemu {

@@ -274,16 +274,17 @@ static void request_pack(struct qemu *q, struct hub_link *k,
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* The parent whose packs a starting fork may read already. */
-static bool query_lender(struct qemu *q, const char *child, char ret[ID_LEN + 1])
+/* The nth of those whose packs a starting fork may read already. */
+static bool query_lender(struct qemu *q, const char *child, int nth,
+			 char ret[ID_LEN + 1])
 {
 	bool found = false;
 
 	pthread_mutex_lock(&q->lock);
 	for (struct borrow *b = q->borrows; b && !found; b = b->next) {
-		found = !strcmp(b->child, child);
+		found = !strcmp(b->child, child) && nth-- == 0;
 		if (found)
-			memcpy(ret, b->parent, ID_LEN + 1);
+			memcpy(ret, b->lender, ID_LEN + 1);
 	}
 	pthread_mutex_unlock(&q->lock);
 	return found;
@@ -303,7 +304,7 @@ static int query_open(struct qemu *q, const struct query *x,
 		return h->pack_new(h->ctx, session, p->id, p->key, fd, e);
 	memcpy(p->id, x->pack, sizeof(p->id));
 	r = h->pack_open(h->ctx, session, x->pack, p->key, fd, e);
-	if (r == -ENOENT && query_lender(q, session, lender))
+	for (int i = 0; r == -ENOENT && query_lender(q, session, i, lender); i++)
 		r = h->pack_open(h->ctx, lender, x->pack, p->key, fd, e);
 	return r;
 }

@@ -318,15 +318,25 @@ static int start_image(struct start *t, struct err *e)
 		       : 0;
 }
 
-static int start_grants(struct start *t, struct err *e)
+static int start_grants_from(struct start *t, const char *lender, struct err *e)
 {
 	const struct qemu_host *h = t->q->conf.host;
+
+	return h->grant(h->ctx, t->fx->session, lender,
+			(const uint8_t(*)[16])t->image.packs, t->image.nr_packs,
+			e);
+}
+
+static int start_grants(struct start *t, struct err *e)
+{
+	const struct effect *fx = t->fx;
 	int r = 0;
 
-	if (strcmp(t->fx->base.session, t->fx->session) != 0)
-		r = h->grant(h->ctx, t->fx->session, t->fx->base.session,
-			     (const uint8_t(*)[16])t->image.packs,
-			     t->image.nr_packs, e);
+	if (strcmp(fx->base.session, fx->session) != 0)
+		r = start_grants_from(t, fx->base.session, e);
+	/* destroyed: who was forked from it has grants of its own */
+	if (r == -ENOENT && fx->parent[0])
+		r = start_grants_from(t, fx->parent, e);
 	if (r == 0)
 		qemu_borrow_end(t->q, t->fx->session, t->fx->epoch);
 	return r;

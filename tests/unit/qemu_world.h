@@ -574,6 +574,8 @@ static int host_grant(void *ctx, const char *session, const char *from,
 	(void)ctx;
 	if (w.refuse_grant)
 		return err_set(e, w.refuse_grant, ERR_INTERNAL, "scripted");
+	if (w.pack_owner[0] && strcmp(from, w.pack_owner) != 0)
+		return err_set(e, -ENOENT, ERR_GONE, "%s has none", from);
 	pthread_mutex_lock(&w.lock);
 	snprintf(w.last_grant, sizeof(w.last_grant), "%s<%s", session, from);
 	pthread_mutex_unlock(&w.lock);
@@ -676,7 +678,7 @@ static bool driver_idle(void)
 }
 
 /* Descriptors open once the driver has nothing more to do. */
-static int fds_at_rest(void)
+__attribute__((unused)) static int fds_at_rest(void)
 {
 	if (!wait_for(driver_idle()))
 		bail("the driver does not come to rest");

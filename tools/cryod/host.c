@@ -215,6 +215,18 @@ static int host_pack_open(void *ctx, const char *session, const uint8_t id[16],
 		       session, hex);
 }
 
+/* From an earlier start: `from` need not be there any more. */
+static bool host_has_grant(struct host *h, const char *session,
+			   const uint8_t id[16], struct keys_grant *ret)
+{
+	char path[PATH_MAX];
+	struct err e;
+
+	host_pack_path(h, session, false, id, path);
+	return access(path, F_OK) == 0 &&
+	       keys_pack_key(h->keys, session, id, false, ret->key, &e) == 0;
+}
+
 /* One pack of `from` becomes readable for `session`: link and key. */
 static int host_grant_one(struct host *h, const char *session, const char *from,
 			  const uint8_t id[16], struct keys_grant *ret,
@@ -224,6 +236,9 @@ static int host_grant_one(struct host *h, const char *session, const char *from,
 	bool own;
 	int r;
 
+	memcpy(ret->pack, id, sizeof(ret->pack));
+	if (host_has_grant(h, session, id, ret))
+		return 0;
 	host_pack_path(h, session, false, id, link_path);
 	host_pack_path(h, from, true, id, source);
 	own = access(source, F_OK) == 0;
@@ -232,7 +247,6 @@ static int host_grant_one(struct host *h, const char *session, const char *from,
 	if (link(source, link_path) < 0 && errno != EEXIST)
 		return err_sys(e, errno, "link pack %s for session %s", source,
 			       session);
-	memcpy(ret->pack, id, sizeof(ret->pack));
 	r = keys_pack_key(h->keys, from, id, own, ret->key, e);
 	return r == -ENOENT ? err_set(e, r, ERR_GONE,
 				      "session %s has no key any more", from)
