@@ -35,6 +35,13 @@ def record(head, number, stream, offset, data):
     return rec + AESGCM(KEY).encrypt(nonce, data, head + rec)
 
 
+def exec_states(states):
+    out = struct.pack("<HH", 1, len(states))
+    for tag, phase, code, signal, *offsets in states:
+        out += tag + struct.pack("<BIIQQQQ", phase, code, signal, *offsets)
+    return out
+
+
 if __name__ == "__main__":
     head = header(1000, 20)
     print("key =", KEY.hex())
@@ -43,3 +50,4 @@ if __name__ == "__main__":
     print("record2 =", record(head, 2, ERR, 20, b"oops").hex())
     # number 3 was used up by a write that failed
     print("record4 =", record(head, 4, OUT, 1013, b"\x00").hex())
+    print("execs =", exec_states([(TAG, 1, 143, 15, 1000, 20, 1014, 24)]).hex())
