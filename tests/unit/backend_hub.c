@@ -71,7 +71,7 @@ static void end(void)
 		close(vm);
 }
 
-/* --- a call in a thread of its own -------------------------------------------- */
+/* --- a call in a thread of its own --------------------------------------- */
 
 struct call {
 	pthread_t thread;
@@ -124,7 +124,7 @@ static void vm_ask(enum wire_type t, uint64_t call)
 		bail("cryo-vm can't send");
 }
 
-/* --- calls -------------------------------------------------------------------- */
+/* --- calls --------------------------------------------------------------- */
 
 static void test_call(void)
 {
@@ -240,7 +240,7 @@ static void test_late_answer(void)
 	end();
 }
 
-/* --- ends --------------------------------------------------------------------- */
+/* --- ends ---------------------------------------------------------------- */
 
 static void test_down_in_call(void)
 {
@@ -313,7 +313,7 @@ static void test_stop(void)
 	is_int(fds_count(), before, "nothing is left open");
 }
 
-/* --- requests ------------------------------------------------------------------- */
+/* --- requests ------------------------------------------------------------ */
 
 static void test_requests(void)
 {

@@ -115,7 +115,7 @@ static void test_limit(void)
 	images_free(cache);
 }
 
-/* --- one load at a time ---------------------------------------------------------- */
+/* --- one load at a time -------------------------------------------------- */
 
 static _Atomic int waiting, loaded, hits;
 

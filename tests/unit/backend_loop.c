@@ -24,7 +24,7 @@ static struct loop *fresh(void)
 	return loop;
 }
 
-/* --- descriptors ------------------------------------------------------------ */
+/* --- descriptors --------------------------------------------------------- */
 
 struct side {
 	struct loop_watch watch;
@@ -116,7 +116,7 @@ static void test_level_and_rewatch(void)
 	side_close(&a);
 }
 
-/* --- timers ------------------------------------------------------------------ */
+/* --- timers -------------------------------------------------------------- */
 
 struct tick {
 	struct loop_timer timer;
@@ -173,7 +173,7 @@ static void test_timers(void)
 	loop_free(loop);
 }
 
-/* --- other threads ------------------------------------------------------------ */
+/* --- other threads ------------------------------------------------------- */
 
 #define POSTS 2000
 

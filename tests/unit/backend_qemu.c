@@ -40,7 +40,7 @@ static void images_reset(void)
 	images_forget(w.q->images, P);
 }
 
-/* --- starts --------------------------------------------------------------------- */
+/* --- starts -------------------------------------------------------------- */
 
 static void test_boot(void)
 {
@@ -208,7 +208,7 @@ static void test_failures(void)
 	world_end();
 }
 
-/* --- pause, continue ---------------------------------------------------------------- */
+/* --- pause, continue ----------------------------------------------------- */
 
 static void test_pause(void)
 {
@@ -234,7 +234,7 @@ static void test_pause(void)
 	world_end();
 }
 
-/* --- captures ----------------------------------------------------------------------- */
+/* --- captures ------------------------------------------------------------ */
 
 static struct wire_captured report(const struct fake_vm *v, uint32_t kind,
 				   uint64_t ticket)
@@ -363,7 +363,7 @@ static void test_tokens(void)
 	world_end();
 }
 
-/* --- ends ------------------------------------------------------------------------------ */
+/* --- ends ---------------------------------------------------------------- */
 
 static void test_died(void)
 {
@@ -494,7 +494,7 @@ static void test_epochs(void)
 	world_end();
 }
 
-/* --- purge ------------------------------------------------------------------------------ */
+/* --- purge --------------------------------------------------------------- */
 
 static void test_purge_waits(void)
 {
@@ -575,7 +575,7 @@ static void test_borrow_ends(void)
 	world_end();
 }
 
-/* --- packs, execs ------------------------------------------------------------------------- */
+/* --- packs, execs -------------------------------------------------------- */
 
 static void test_packs(void)
 {

@@ -33,7 +33,7 @@ static const struct backend_live *live(const char *session)
 	return NULL;
 }
 
-/* --- what is found ---------------------------------------------------------------- */
+/* --- what is found ------------------------------------------------------- */
 
 static void test_adopt(void)
 {
@@ -154,7 +154,7 @@ static void test_two_epochs(void)
 	world_end();
 }
 
-/* --- starts given again -------------------------------------------------------------- */
+/* --- starts given again -------------------------------------------------- */
 
 static void test_start_again(void)
 {
@@ -183,7 +183,7 @@ static void test_start_again(void)
 	world_end();
 }
 
-/* --- captures --------------------------------------------------------------------------- */
+/* --- captures ------------------------------------------------------------ */
 
 static void order_capture(void)
 {
@@ -276,7 +276,7 @@ static void test_report_unanswered(void)
 	world_end();
 }
 
-/* --- execs -------------------------------------------------------------------------------- */
+/* --- execs --------------------------------------------------------------- */
 
 static void put_exec(const char *id, uint64_t epoch)
 {

@@ -58,7 +58,7 @@ static void send_raw(int fd, const void *p, size_t len, int n)
 		bail("sendmsg");
 }
 
-/* --- what the documents say ------------------------------------------------ */
+/* --- what the documents say ---------------------------------------------- */
 
 /*
  * A PAUSE with call number 7, byte by byte as docs/adr/0081 has it: 32 bytes
@@ -177,7 +177,7 @@ static void test_full_socket(void)
 	close_pair();
 }
 
-/* --- what is refused --------------------------------------------------------- */
+/* --- what is refused ----------------------------------------------------- */
 
 struct bad {
 	const char *what, *why; /* why: in the error */

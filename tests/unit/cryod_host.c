@@ -73,7 +73,7 @@ static int grant(const char *session, const char *from, const struct pack *p,
 			   (const uint8_t(*)[16])p->id, nr, e);
 }
 
-/* --- packs ---------------------------------------------------------------------- */
+/* --- packs --------------------------------------------------------------- */
 
 static void test_packs(void)
 {
@@ -161,7 +161,7 @@ static void test_after_the_end(void)
 	is_int(fds_count(), before, "no descriptor is left");
 }
 
-/* --- transcripts ----------------------------------------------------------------- */
+/* --- transcripts --------------------------------------------------------- */
 
 static void test_transcripts(void)
 {
@@ -219,7 +219,7 @@ static void test_overlay(void)
 	close(fd);
 }
 
-/* --- sockets ---------------------------------------------------------------------- */
+/* --- sockets ------------------------------------------------------------- */
 
 static int nr_sockets;
 

@@ -26,7 +26,7 @@ static struct host host;
 static struct memstore store;
 static struct output *out;
 
-/* --- the world -------------------------------------------------------------------- */
+/* --- the world ----------------------------------------------------------- */
 
 static void put_exec(const char *id, const char *session, const char *origin,
 		     uint64_t epoch, enum exec_state state)
@@ -119,7 +119,7 @@ static void world_end(void)
 	help_rm(data);
 }
 
-/* --- reading ------------------------------------------------------------------------ */
+/* --- reading ------------------------------------------------------------- */
 
 static struct sandbox_chunk got;
 static char text[SANDBOX_CHUNK_MAX + 1];
@@ -211,7 +211,7 @@ static void test_follow(void)
 	world_end();
 }
 
-/* --- waiting ------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------- */
 
 static struct transcript *growing;
 static _Atomic bool asked;
@@ -250,7 +250,7 @@ static void test_wait(void)
 	world_end();
 }
 
-/* --- lines ------------------------------------------------------------------------------ */
+/* --- lines --------------------------------------------------------------- */
 
 /*
  *   epoch 1   0123456789        a point at 6

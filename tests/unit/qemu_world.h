@@ -95,7 +95,7 @@ static struct world {
 	.kill_lock = PTHREAD_MUTEX_INITIALIZER,
 	.got_lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* --- cryo-vm ------------------------------------------------------------------ */
+/* --- cryo-vm ------------------------------------------------------------- */
 
 static void vm_reply(struct fake_vm *v, const struct wire_msg *m, int status,
 		     const void *p, size_t len, const void *tail,
@@ -376,7 +376,7 @@ static int vm_status(struct fake_vm *v, uint64_t call)
 	return v->answer[call].status;
 }
 
-/* --- helper --------------------------------------------------------------------- */
+/* --- helper -------------------------------------------------------------- */
 
 static void helper_spawn_vm(const struct helper_req *q, struct helper_rep *r,
 			    int *fds, int *ret)
@@ -450,7 +450,7 @@ static void *helper_main(void *ctx)
 	return NULL;
 }
 
-/* --- host ----------------------------------------------------------------------- */
+/* --- host ---------------------------------------------------------------- */
 
 static void host_path(char ret[108], const char *session, uint32_t slot)
 {
@@ -613,7 +613,7 @@ static int host_purge(void *ctx, const char *session, struct err *e)
 	return 0;
 }
 
-/* --- outcomes --------------------------------------------------------------------- */
+/* --- outcomes ------------------------------------------------------------ */
 
 static void got_submit(void *ctx, struct command *c)
 {
@@ -654,7 +654,7 @@ static void got_done(struct command *c, int rc)
 	c->done = NULL;
 }
 
-/* --- the driver --------------------------------------------------------------------- */
+/* --- the driver ---------------------------------------------------------- */
 
 static void fake_sha256(uint8_t ret[32], const void *p, size_t len)
 {
@@ -791,7 +791,7 @@ static void world_end(void)
 	w.pack_owner[0] = w.last_grant[0] = 0;
 }
 
-/* --- effects ------------------------------------------------------------------------ */
+/* --- effects ------------------------------------------------------------- */
 
 static struct effect *effect_of(enum effect_kind kind, const char *session,
 				uint64_t epoch, const char *op)

@@ -89,7 +89,7 @@ static size_t file_len(int fd)
 	return (size_t)st.st_size;
 }
 
-/* --- the format ------------------------------------------------------------------ */
+/* --- the format ---------------------------------------------------------- */
 
 static void test_vectors(void)
 {
@@ -151,7 +151,7 @@ static void test_vectors(void)
 	close(fd);
 }
 
-/* --- writing ----------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------- */
 
 static void test_offsets(void)
 {
@@ -246,7 +246,7 @@ static void test_torn_for_good(void)
 	close(fd);
 }
 
-/* --- reading ------------------------------------------------------------------------ */
+/* --- reading ------------------------------------------------------------- */
 
 static void test_no_header(void)
 {

@@ -36,7 +36,7 @@ static int a; /* the agent's end */
 static struct agent_dec dec;
 static uint64_t next_call;
 
-/* --- the sandbox: what main.c does with requests --------------------------------------- */
+/* --- the sandbox: what main.c does with requests ------------------------- */
 
 static void on_request(void *ctx, struct wire_msg *m)
 {
@@ -99,7 +99,7 @@ static void make_link(void *ctx)
 	execs = execs_new(loop, link_of_vm, 3);
 }
 
-/* --- the agent --------------------------------------------------------------------------- */
+/* --- the agent ----------------------------------------------------------- */
 
 /* The next thing that the host says; NULL if there is none in that time. */
 static const struct agent_msg *a_next(int timeout_ms)
@@ -199,7 +199,7 @@ static void a_failed(uint64_t request, uint32_t error)
 		.failed = { .error = error, .what = "no such program" } });
 }
 
-/* --- the daemon ---------------------------------------------------------------------------- */
+/* --- the daemon ---------------------------------------------------------- */
 
 static bool d_next(struct wire_msg *m, int timeout_ms)
 {
@@ -301,7 +301,7 @@ static uint32_t d_again(struct wire_exec_state ret[8])
 	return s.nr_execs;
 }
 
-/* --- the world ------------------------------------------------------------------------------- */
+/* --- the world ----------------------------------------------------------- */
 
 static void begin(const struct agent_exec_state *x, uint32_t nr)
 {
@@ -546,7 +546,7 @@ static void test_malformed(void)
 	end();
 }
 
-/* --- the daemon is away --------------------------------------------------------------------------- */
+/* --- the daemon is away -------------------------------------------------- */
 
 static void test_exit_while_away(void)
 {

@@ -89,7 +89,7 @@ static void begin(void)
 		bail("no link");
 }
 
-/* --- the daemon ------------------------------------------------------------------ */
+/* --- the daemon ---------------------------------------------------------- */
 
 static void d_take(int d, struct wire_msg *m)
 {
@@ -134,7 +134,7 @@ static void d_close(int d)
 		bail("the link is not down");
 }
 
-/* --- a question in a thread of its own ---------------------------------------------- */
+/* --- a question in a thread of its own ----------------------------------- */
 
 struct ask {
 	pthread_t thread;
@@ -184,7 +184,7 @@ static bool ask_ends(struct ask *a, uint8_t mark)
 	return good;
 }
 
-/* --- tests --------------------------------------------------------------------------- */
+/* --- tests --------------------------------------------------------------- */
 
 static void test_requests(void)
 {
@@ -323,7 +323,7 @@ static void test_ask_over_restarts(void)
 	is_int(a.r, -ETIMEDOUT, "but not for longer than it may take");
 }
 
-/* --- questions of the loop ------------------------------------------------------------- */
+/* --- questions of the loop ----------------------------------------------- */
 
 static struct {
 	_Atomic int nr, nulls, status;
@@ -371,7 +371,7 @@ static void test_ask_later(void)
 	d_close(d);
 }
 
-/* --- who is let in ---------------------------------------------------------------------- */
+/* --- who is let in ------------------------------------------------------- */
 
 static void test_broken(void)
 {
