@@ -45,7 +45,7 @@ struct fake_vm {
 	uint32_t start_flags; /* of the last START */
 	/* a report that goes out right behind each HELLO until answered */
 	struct wire_captured report;
-	bool has_report;
+	_Atomic bool has_report;
 	struct {
 		bool done;
 		int status, nr_fds;
@@ -160,8 +160,10 @@ static void vm_setup(struct fake_vm *v, const struct wire_msg *m)
 	struct wire_setup s;
 
 	wire_body(m, &s, sizeof(s));
+	pthread_mutex_lock(&w.lock);
 	base_strcpy(v->session, sizeof(v->session), s.session);
 	v->epoch = s.epoch;
+	pthread_mutex_unlock(&w.lock);
 	v->phase = WIRE_PHASE_SETUP;
 	vm_reply(v, m, 0, NULL, 0, NULL, 0, NULL, 0);
 }
@@ -621,7 +623,8 @@ static void got_submit(void *ctx, struct command *c)
 	pthread_mutex_lock(&w.got_lock);
 	if (w.nr_got == 256)
 		bail("too many outcomes");
-	w.got[w.nr_got++] = c;
+	w.got[w.nr_got] = c;
+	w.nr_got++; /* only now: tests look without the lock */
 	pthread_mutex_unlock(&w.got_lock);
 }
 
