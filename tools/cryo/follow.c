@@ -192,6 +192,16 @@ static void follow_send_signal(struct follow_input *in, const char *name)
 			e.msg);
 }
 
+/* Not even KILL got through: the guest may be dead. It is asked for no more. */
+_Noreturn static void follow_leave(const struct follow_input *in)
+{
+	fprintf(stderr,
+		"cryo: the command does not end; left alone. `cryo logs %s` "
+		"shows it; if the guest hangs, `cryo rewind` takes it back\n",
+		in->exec);
+	_exit(128 + SIGINT);
+}
+
 static void *follow_signal_thread(void *ctx)
 {
 	struct follow_input *in = ctx;
@@ -207,6 +217,8 @@ static void *follow_signal_thread(void *ctx)
 			in->pending = nr;
 		pthread_mutex_unlock(&in->lock);
 		atomic_fetch_add(&in->nr, 1);
+		if (there && ints > FOLLOW_KILL_AFTER)
+			follow_leave(in);
 		if (there)
 			follow_send_signal(in, ints >= FOLLOW_KILL_AFTER
 						       ? "KILL"

@@ -21,7 +21,9 @@ uuid=6372796f-7469-4e79-8000-000000000001
 modules='virtio_ring virtio virtio_mmio virtio_console virtio_blk virtio-rng'
 # the driver adds tsc_early_khz=N, the host's, without which microvm hangs
 cmdline='quiet mitigations=off no_timer_check cryptomgr.notests nokaslr nopti'
-cmdline="$cmdline audit=0 panic=-1 rdinit=/init tsc=reliable"
+# reboot=t: this machine has no keyboard controller to be reset by; a guest
+# that reboots or panics would try for ever, and not end
+cmdline="$cmdline audit=0 panic=-1 reboot=t rdinit=/init tsc=reliable"
 
 fail() {
 	echo "tiny.sh: $*" >&2
