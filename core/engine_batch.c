@@ -10,7 +10,8 @@
  *     holds its events. A refusal depends on the rows that the transaction
  *     sees, so it is given after the commit as well.
  *  2. A failed commit ends the process: its sync is never tried again, and
- *     nothing of it was acknowledged.
+ *     nothing of it was acknowledged. One that failed for want of space has
+ *     changed nothing, and goes as in 3.
  *  3. A transaction that fails before its commit changes nothing: its
  *     commands are tried again one by one; a client's is then refused, an
  *     outcome waits until there is space.
@@ -193,6 +194,18 @@ static void clear_job(struct job *j)
 	memset(j, 0, sizeof(*j));
 }
 
+/* Does the store answer for what it has, after a commit that failed? */
+static bool still_writable(struct engine *en)
+{
+	const struct store_port *w = en->conf.store;
+	struct err e;
+
+	if (w->begin(w->ctx, &e) < 0)
+		return false;
+	w->abort(w->ctx);
+	return true;
+}
+
 static int write_all(struct engine *en, int nr, struct err *e)
 {
 	const struct store_port *w = en->conf.store;
@@ -211,10 +224,12 @@ static int write_all(struct engine *en, int nr, struct err *e)
 		return rc;
 	}
 	rc = w->commit(w->ctx, e);
-	if (rc) {
+	if (rc && (e->code != ERR_NO_SPACE || !still_writable(en))) {
 		log_error("event=commit_failed msg=\"%s\" action=exit", e->msg);
 		_exit(EXIT_COMMIT);
 	}
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&en->lock);
 	en->last_seq = seq;
 	pthread_cond_broadcast(&en->news);

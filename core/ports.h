@@ -78,7 +78,8 @@ struct view_port {
  * The only writer: engine thread alone. begin .. {append, put, del} ..
  * commit; reads inside see the transaction's own writes. commit returns
  * once all of it is durable; if it fails the process must exit without
- * acknowledging (a failed sync is never retried).
+ * acknowledging (a failed sync is never retried). Not so with ERR_NO_SPACE
+ * and a `begin` that works: nothing of it is there then, nor ever will be.
  */
 struct store_port {
 	void *ctx;

@@ -17,6 +17,8 @@
  */
 #include "snapshotter/append.h"
 
+#include "store/datadir.h"
+
 struct slot {
 	struct io_op op;
 	uint8_t *buf;
@@ -122,6 +124,9 @@ static void flush(struct append *a)
 	struct slot *s = &a->slot[a->at];
 
 	if (!a->fill)
+		return;
+	a->error = datadir_guest_room(a->fd);
+	if (a->error)
 		return;
 	s->op = (struct io_op){
 		.kind = IO_WRITE,

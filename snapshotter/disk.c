@@ -412,11 +412,22 @@ static void zeroed(struct disk *d, uint32_t block, uint32_t nr)
 	pthread_mutex_unlock(&d->lock);
 }
 
+/* What is rewritten needs no space; the rest must leave the log's alone. */
+static int write_room(struct disk *d, uint32_t block, uint32_t nr, struct err *e)
+{
+	for (uint32_t i = 0; i < nr; i++)
+		if (source_of(d, block + i) != FROM_OVERLAY)
+			return overlay_room(d->overlay, block + i, e);
+	return 0;
+}
+
 static int write_run(struct disk *d, uint32_t block, uint32_t nr,
 		     const uint8_t *p, struct err *e)
 {
-	int r = 0;
+	int r = write_room(d, block, nr, e);
 
+	if (r)
+		return r;
 	change_begin(d);
 	for (uint32_t i = 0; i < nr && !r; i++)
 		r = claim(d, block + i, e);

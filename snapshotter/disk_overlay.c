@@ -21,6 +21,7 @@
 #include <fcntl.h>
 
 #include "store/crypt.h"
+#include "store/datadir.h"
 
 struct overlay {
 	int fd;
@@ -93,6 +94,21 @@ int overlay_read(struct overlay *o, enum overlay_lane lane, uint32_t block,
 	return 0;
 }
 
+static int write_failed(int r, uint32_t block, struct err *e)
+{
+	return err_sys(e, -r,
+		       "write disk block %u to the overlay; free space in the "
+		       "data folder, then let the session continue",
+		       block);
+}
+
+int overlay_room(const struct overlay *o, uint32_t block, struct err *e)
+{
+	int r = datadir_guest_room(o->fd);
+
+	return r ? write_failed(r, block, e) : 0;
+}
+
 int overlay_write(struct overlay *o, uint32_t block, uint32_t nr, const void *p,
 		  struct err *e)
 {
@@ -106,12 +122,7 @@ int overlay_write(struct overlay *o, uint32_t block, uint32_t nr, const void *p,
 				  in, out);
 	r = base_pwrite_all(o->fd, o->sealed, (size_t)nr * CRYO_PAGE,
 			    offset_of(block));
-	if (!r)
-		return 0;
-	return err_sys(e, -r,
-		       "write disk block %u to the overlay; free space in the "
-		       "data folder, then let the session continue",
-		       block);
+	return r ? write_failed(r, block, e) : 0;
 }
 
 void overlay_punch(struct overlay *o, uint32_t block, uint32_t nr)

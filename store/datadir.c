@@ -24,6 +24,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <time.h>
 
 static const char *const folders[] = {
@@ -288,6 +289,18 @@ int datadir_space(const char *data, struct datadir_space *ret, struct err *e)
 	ret->avail = (uint64_t)st.f_bavail * st.f_frsize;
 	ret->level = datadir_level(ret->avail, ret->total);
 	return 0;
+}
+
+int datadir_guest_room(int fd)
+{
+	struct statfs st;
+
+	/* no blocks at all: memory, which has no such limit */
+	if (fstatfs(fd, &st) < 0 || !st.f_blocks)
+		return 0;
+	return (uint64_t)st.f_bavail * (uint64_t)st.f_bsize < DATADIR_GUEST_STOP
+		       ? -ENOSPC
+		       : 0;
 }
 
 int datadir_ballast_ensure(const char *data, uint64_t len, struct err *e)

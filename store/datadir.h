@@ -22,6 +22,12 @@
 #include "core/id.h"
 
 #define DATADIR_BALLAST (256ull << 20)
+/*
+ * What guests and captures leave free, so that the log always has room: their
+ * writes that need space fail below. More than EVLOG_RESERVE, or a guest could
+ * eat the ballast, too.
+ */
+#define DATADIR_GUEST_STOP (64ull << 20)
 #define DATADIR_CAPTURE_STOP_PERCENT 10 /* below: no new capture */
 #define DATADIR_COLLECT_STOP_PERCENT 5 /* below: log and overlays only */
 
@@ -52,6 +58,12 @@ int datadir_id_mkdir(const char *data, const char *kind, const char *id,
 int datadir_sync(const char *path, struct err *e);
 /* Removes what is left in DATA/tmp; at start, under the lock. */
 int datadir_tmp_clean(const char *data, struct err *e);
+
+/*
+ * May a file of a guest grow on the file system of `fd`? -ENOSPC: below
+ * DATADIR_GUEST_STOP. Where there is no telling it may. Any thread.
+ */
+int datadir_guest_room(int fd);
 
 enum datadir_level {
 	DATADIR_FINE,

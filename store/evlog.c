@@ -46,6 +46,7 @@ struct evlog {
 	struct evlog_head head, next; /* committed; with the transaction */
 	struct rowbox rowbox;
 	struct buf record; /* reused */
+	bool no_ballast; /* given back, and to be made anew */
 };
 
 static const char key_version[] = "version";
@@ -422,15 +423,25 @@ static int pick_scope(const struct evlog *log, const struct event *ev,
 
 /* --- the writer ----------------------------------------------------------- */
 
-/* Gives the ballast back while a commit can still use it. */
-static void keep_reserve(const struct evlog *log)
+/*
+ * Gives the ballast back while a commit can still use it, and makes it anew
+ * when there is room for it again.
+ */
+static void keep_reserve(struct evlog *log)
 {
 	struct datadir_space space;
 	struct err ignored;
 
-	if (!datadir_space(log->data, &space, &ignored) &&
-	    space.avail < EVLOG_RESERVE)
+	if (datadir_space(log->data, &space, &ignored))
+		return;
+	if (space.avail < EVLOG_RESERVE) {
+		log->no_ballast = true;
 		datadir_ballast_release(log->data, &ignored);
+	} else if (log->no_ballast && space.avail > 2 * DATADIR_BALLAST) {
+		log->no_ballast = datadir_ballast_ensure(log->data,
+							 DATADIR_BALLAST,
+							 &ignored) != 0;
+	}
 }
 
 int evlog_begin(struct evlog *log, struct err *e)
@@ -508,10 +519,12 @@ int evlog_commit(struct evlog *log, struct err *e)
 		lmdb_txn_abort(STEAL(log->txn));
 	else
 		r = lmdb_txn_commit(STEAL(log->txn), e);
-	if (!r)
+	if (!r) {
 		log->head = log->next;
-	else if (r == -ENOSPC || r == -EDQUOT)
+	} else if (r == -ENOSPC || r == -EDQUOT) {
+		log->no_ballast = true;
 		datadir_ballast_release(log->data, &ignored);
+	}
 	return r;
 }
 

@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 
 #include "store/crypt.h"
+#include "store/datadir.h"
 
 #define RECORD_HEADER_LEN 24
 
@@ -131,7 +132,9 @@ static int transcript_record(struct transcript *t, enum transcript_stream s,
 	put_u64(nonce, t->number);
 	transcript_ad(ad, t->header, header);
 	crypt_aead_seal(t->aead, nonce, ad, sizeof(ad), p, len, t->sealed, tag);
-	r = transcript_write(t, header, len, tag);
+	r = datadir_guest_room(t->fd);
+	if (r == 0)
+		r = transcript_write(t, header, len, tag);
 	if (r < 0)
 		return r;
 	t->end[s] += len;

@@ -43,6 +43,7 @@ struct memstore {
 	bool in_txn, changed;
 	int fail_in; /* > 0: so many writes until one fails */
 	bool fail_commit;
+	int full_commits; /* so many commits fail for want of space */
 	int commits;
 	pthread_mutex_t lock; /* around refs and `shown` */
 	struct mem_rows shown; /* what views see: the last commit */
@@ -376,23 +377,6 @@ static int mem_put(void *ctx, enum table t, const void *key, size_t key_len,
 	return 0;
 }
 
-static int mem_commit(void *ctx, struct err *e)
-{
-	struct memstore *m = ctx;
-
-	PRE(m->in_txn);
-	if (m->fail_commit)
-		return err_set(e, -EIO, ERR_INTERNAL, "sync failed (a test)");
-	m->in_txn = false;
-	m->commits++;
-	pthread_mutex_lock(&m->lock);
-	mem_rows_done(&m->before);
-	mem_rows_done(&m->shown);
-	mem_rows_copy(&m->shown, &m->now);
-	pthread_mutex_unlock(&m->lock);
-	return 0;
-}
-
 static void mem_abort(void *ctx)
 {
 	struct memstore *m = ctx;
@@ -406,6 +390,28 @@ static void mem_abort(void *ctx)
 	m->now = m->before;
 	memset(&m->before, 0, sizeof(m->before));
 	pthread_mutex_unlock(&m->lock);
+}
+
+static int mem_commit(void *ctx, struct err *e)
+{
+	struct memstore *m = ctx;
+
+	PRE(m->in_txn);
+	if (m->fail_commit)
+		return err_set(e, -EIO, ERR_INTERNAL, "sync failed (a test)");
+	if (m->full_commits) {
+		m->full_commits--;
+		mem_abort(m);
+		return err_set(e, -ENOSPC, ERR_NO_SPACE, "disk full (a test)");
+	}
+	m->in_txn = false;
+	m->commits++;
+	pthread_mutex_lock(&m->lock);
+	mem_rows_done(&m->before);
+	mem_rows_done(&m->shown);
+	mem_rows_copy(&m->shown, &m->now);
+	pthread_mutex_unlock(&m->lock);
+	return 0;
 }
 
 /* --- the store as a whole ------------------------------------------------ */

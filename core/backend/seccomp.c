@@ -62,6 +62,7 @@ static const int everyone[] = {
 	S(exit_group), S(rt_sigaction), S(rt_sigprocmask), S(rt_sigreturn),
 	S(rt_sigtimedwait), S(rt_sigpending), S(rt_sigsuspend),
 	S(sigaltstack), S(tgkill), S(pidfd_send_signal), S(wait4), S(waitid),
+	S(fstatfs), /* how much room there is */
 	/* who and what am I */
 	S(getpid), S(gettid), S(getppid), S(getuid), S(geteuid), S(getgid),
 	S(getegid), S(getrandom), S(uname), S(sysinfo), S(getrusage),
@@ -78,7 +79,7 @@ static const int cryod_only[] = {
 	S(unlink), S(unlinkat), S(rename), S(renameat), S(renameat2),
 	S(link), S(linkat), S(symlink), S(symlinkat), S(chmod), S(fchmod),
 	S(fchmodat), S(truncate), S(utimensat), S(umask), S(getcwd),
-	S(chdir), S(fchdir), S(flock), S(statfs), S(fstatfs), S(syncfs),
+	S(chdir), S(fchdir), S(flock), S(statfs), S(syncfs),
 	S(getxattr), S(fgetxattr), S(pipe), S(fchown), S(fchownat),
 	S(inotify_init1), S(inotify_add_watch), S(inotify_rm_watch),
 	/* sockets by address */

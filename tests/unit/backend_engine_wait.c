@@ -325,6 +325,33 @@ static void test_commit_fails(void)
 	world_done(&w);
 }
 
+/* A disk that is full is no broken one: nothing ends, nothing is lost. */
+static void test_commit_full(void)
+{
+	struct world w;
+	const struct reply *r;
+	char id[ID_LEN + 1];
+
+	world_init(&w, 0);
+	r = world_ask(&w, world_create("first"));
+	base_strcpy(id, sizeof(id), r->session);
+	world_settle(&w);
+	w.m.full_commits = 1;
+	r = world_ask(&w, world_command(COMMAND_PAUSE, id));
+	is_int(r->rc, -ENOSPC, "a client's command is refused: %s", r->err.msg);
+	is_int(r->err.code, ERR_NO_SPACE, "for want of space");
+	r = world_ask(&w, world_command(COMMAND_PAUSE, id));
+	is_int(r->rc, 0, "the next one has space again");
+	w.m.full_commits = 2;
+	world_settle(&w);
+	is_str(world_state(&w, id), "running", "an outcome waits");
+	world_advance(&w, NS_PER_S);
+	world_advance(&w, NS_PER_S);
+	is_str(world_state(&w, id), "paused", "until it can be written");
+	ok(memstore_consistent(&w.m), "fold equals rows");
+	world_done(&w);
+}
+
 /* --- operations that nobody answers -------------------------------------- */
 
 static void test_overdue(void)
@@ -359,6 +386,7 @@ int main(void)
 	test_no_space();
 	test_outcome_waits_for_space();
 	test_commit_fails();
+	test_commit_full();
 	test_overdue();
 	return tap_done();
 }

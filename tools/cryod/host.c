@@ -394,12 +394,13 @@ static int host_capture_allowed(void *ctx, struct err *e)
 
 	if (r < 0 || s.level == DATADIR_FINE)
 		return r;
-	return err_set(
-		e, -ENOSPC, ERR_NO_SPACE,
-		"no snapshot: %llu MiB of %llu are free below %s, %d %% must be; make room",
-		(unsigned long long)(s.avail >> 20),
-		(unsigned long long)(s.total >> 20), h->data,
-		DATADIR_CAPTURE_STOP_PERCENT);
+	return err_set(e, -ENOSPC, ERR_NO_SPACE,
+		       "no snapshot: %llu MiB of %llu are free on the data "
+		       "folder's file system, %d %% must be; make room "
+		       "there, or remove sessions",
+		       (unsigned long long)(s.avail >> 20),
+		       (unsigned long long)(s.total >> 20),
+		       DATADIR_CAPTURE_STOP_PERCENT);
 }
 
 /* Removes the files of a folder, one level of folders in it, and itself. */
