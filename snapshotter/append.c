@@ -125,7 +125,7 @@ static void flush(struct append *a)
 
 	if (!a->fill)
 		return;
-	a->error = datadir_guest_room(a->fd);
+	a->error = datadir_room(a->fd, DATADIR_LEAVE_BULK);
 	if (a->error)
 		return;
 	s->op = (struct io_op){

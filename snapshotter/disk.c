@@ -46,8 +46,10 @@
 #include "core/clock.h"
 #include "snapshotter/disk_base.h"
 #include "snapshotter/disk_overlay.h"
+#include "store/datadir.h"
 
 #define NO_BLOCK UINT32_MAX
+#define DISK_SMALL 2048u /* blocks written: 8 MiB */
 #define ZERO_RUN 4096u /* blocks of a trim done under one claim */
 
 enum source { FROM_BASE, FROM_OVERLAY, FROM_ZERO };
@@ -412,12 +414,20 @@ static void zeroed(struct disk *d, uint32_t block, uint32_t nr)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* What is rewritten needs no space; the rest must leave the log's alone. */
+/*
+ * What is rewritten needs no space; the rest must leave the log's alone. A
+ * guest that has written little is not stopped for one that writes much.
+ */
 static int write_room(struct disk *d, uint32_t block, uint32_t nr, struct err *e)
 {
+	bool small = d->stats.overlay + nr <= DISK_SMALL;
+
 	for (uint32_t i = 0; i < nr; i++)
 		if (source_of(d, block + i) != FROM_OVERLAY)
-			return overlay_room(d->overlay, block + i, e);
+			return overlay_room(d->overlay, block + i,
+					    small ? DATADIR_LEAVE_OUTPUT
+						  : DATADIR_LEAVE_BULK,
+					    e);
 	return 0;
 }
 

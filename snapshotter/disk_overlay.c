@@ -102,9 +102,10 @@ static int write_failed(int r, uint32_t block, struct err *e)
 		       block);
 }
 
-int overlay_room(const struct overlay *o, uint32_t block, struct err *e)
+int overlay_room(const struct overlay *o, uint32_t block, uint64_t leave,
+		 struct err *e)
 {
-	int r = datadir_guest_room(o->fd);
+	int r = datadir_room(o->fd, leave);
 
 	return r ? write_failed(r, block, e) : 0;
 }

@@ -29,8 +29,9 @@ int overlay_read(struct overlay *o, enum overlay_lane lane, uint32_t block,
 int overlay_write(struct overlay *o, uint32_t block, uint32_t nr, const void *p,
 		  struct err *e);
 
-/* Is there room for blocks that were not written before? -ENOSPC with e. */
-int overlay_room(const struct overlay *o, uint32_t block, struct err *e);
+/* Room for blocks that were not written before, and `leave` bytes? -ENOSPC. */
+int overlay_room(const struct overlay *o, uint32_t block, uint64_t leave,
+		 struct err *e);
 
 /* Gives the file system its space back if it can; content is undefined. */
 void overlay_punch(struct overlay *o, uint32_t block, uint32_t nr);

@@ -291,16 +291,15 @@ int datadir_space(const char *data, struct datadir_space *ret, struct err *e)
 	return 0;
 }
 
-int datadir_guest_room(int fd)
+int datadir_room(int fd, uint64_t leave)
 {
 	struct statfs st;
 
 	/* no blocks at all: memory, which has no such limit */
 	if (fstatfs(fd, &st) < 0 || !st.f_blocks)
 		return 0;
-	return (uint64_t)st.f_bavail * (uint64_t)st.f_bsize < DATADIR_GUEST_STOP
-		       ? -ENOSPC
-		       : 0;
+	return (uint64_t)st.f_bavail * (uint64_t)st.f_bsize <= leave ? -ENOSPC
+								     : 0;
 }
 
 int datadir_ballast_ensure(const char *data, uint64_t len, struct err *e)

@@ -23,11 +23,13 @@
 
 #define DATADIR_BALLAST (256ull << 20)
 /*
- * What guests and captures leave free, so that the log always has room: their
- * writes that need space fail below. More than EVLOG_RESERVE, or a guest could
- * eat the ballast, too.
+ * What others leave free, so that the log always has room: disks and packs
+ * more than EVLOG_RESERVE, or a guest could eat the ballast, too; transcripts
+ * less, since without them no command ends; so do disks that were hardly
+ * written to.
  */
-#define DATADIR_GUEST_STOP (64ull << 20)
+#define DATADIR_LEAVE_BULK (64ull << 20)
+#define DATADIR_LEAVE_OUTPUT (16ull << 20)
 #define DATADIR_CAPTURE_STOP_PERCENT 10 /* below: no new capture */
 #define DATADIR_COLLECT_STOP_PERCENT 5 /* below: log and overlays only */
 
@@ -60,10 +62,10 @@ int datadir_sync(const char *path, struct err *e);
 int datadir_tmp_clean(const char *data, struct err *e);
 
 /*
- * May a file of a guest grow on the file system of `fd`? -ENOSPC: below
- * DATADIR_GUEST_STOP. Where there is no telling it may. Any thread.
+ * May a file of a guest grow on the file system of `fd`? -ENOSPC: no more than
+ * `leave` bytes are free. Where there is no telling it may. Any thread.
  */
-int datadir_guest_room(int fd);
+int datadir_room(int fd, uint64_t leave);
 
 enum datadir_level {
 	DATADIR_FINE,

@@ -132,7 +132,7 @@ static int transcript_record(struct transcript *t, enum transcript_stream s,
 	put_u64(nonce, t->number);
 	transcript_ad(ad, t->header, header);
 	crypt_aead_seal(t->aead, nonce, ad, sizeof(ad), p, len, t->sealed, tag);
-	r = datadir_guest_room(t->fd);
+	r = datadir_room(t->fd, DATADIR_LEAVE_OUTPUT);
 	if (r == 0)
 		r = transcript_write(t, header, len, tag);
 	if (r < 0)

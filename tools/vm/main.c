@@ -176,6 +176,8 @@ static void main_up(void *ctx)
 	if (vm->execs)
 		execs_report(vm->execs);
 	report_flush(vm);
+	if (vm->agent)
+		start_tell_stalled(vm);
 	agent_poke(vm->agent);
 }
 

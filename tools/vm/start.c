@@ -329,13 +329,22 @@ static void start_heal_later(void *ctx)
 	worker_submit(ctx, NULL, start_heal);
 }
 
-static void start_note_stalled(struct vm *vm, bool stalled)
+void start_tell_stalled(struct vm *vm)
 {
-	struct wire_stalled n = { .stalled = stalled };
+	struct wire_stalled n = { .stalled = vm->stalled };
 
 	base_strcpy(n.why, sizeof(n.why),
-		    stalled ? "the host could not write the guest's disk" : "");
+		    vm->stalled ? "the host could not write the guest's disk"
+				: "");
 	link_note(vm->link, WIRE_STALLED, &n, sizeof(n));
+}
+
+static void start_note_stalled(struct vm *vm, bool stalled)
+{
+	if (vm->stalled == stalled)
+		return;
+	vm->stalled = stalled;
+	start_tell_stalled(vm);
 }
 
 static void start_stalled_on_loop(void *ctx)
@@ -351,14 +360,28 @@ static void start_stalled_on_loop(void *ctx)
 			 start_heal_later, vm);
 }
 
+/* Still running a while after it was let go: it has healed. */
+static void start_healed(void *ctx)
+{
+	struct vm *vm = ctx;
+
+	if (vm->phase == WIRE_PHASE_STALLED)
+		worker_submit(vm, NULL, start_heal);
+	else
+		start_note_stalled(vm, false);
+}
+
 static void start_healed_on_loop(void *ctx)
 {
-	start_note_stalled(ctx, false);
+	struct vm *vm = ctx;
+
+	loop_arm(vm->loop, &vm->heal_timer, HEAL_EVERY_NS, start_healed, vm);
 }
 
 /*
  * Lets a machine that stopped for want of disk space try again; QEMU repeats
- * the request. If it stalls again we hear of it again.
+ * the request. If it stalls again at once, that is no news for the daemon:
+ * while the disk is full there is one event, not one each try.
  */
 void start_heal(struct vm *vm, struct job *j UNUSED)
 {

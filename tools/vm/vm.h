@@ -62,6 +62,7 @@ struct vm {
 
 	/* rolling captures: loop */
 	struct loop_timer roll_timer, heal_timer;
+	bool stalled; /* as the daemon was told last */
 	bool capturing, token_asked;
 	int64_t every_ns;
 	uint64_t ticket; /* of the last capture that the daemon ordered */
@@ -104,6 +105,8 @@ void start_machine(struct vm *vm, struct job *j); /* START */
 void start_pause(struct vm *vm, struct job *j);
 void start_cont(struct vm *vm, struct job *j);
 void start_heal(struct vm *vm, struct job *j);
+/* To a daemon that was away: whether the machine waits for disk space. */
+void start_tell_stalled(struct vm *vm);
 void capture_run(struct vm *vm, struct job *j);
 /* Gets a spare pack if there is none and the daemon is there. */
 void capture_refill(struct vm *vm);
